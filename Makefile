@@ -119,7 +119,7 @@ measured: $(STAMP)
 pythons: setup ## the tests of everything but Spark on every Python from 3.11 to 3.14 that there is
 	@tools/pythons.sh
 
-torture: setup ## kill the broker 200 times, cut its connections for 10 minutes, keep it busy for an hour, break its disk, cut the client, torment Spark
+torture: setup ## kill the broker 200 times, cut its connections for 10 minutes, keep it busy for an hour, break its disk, cut the client and its sessions, torment Spark
 	@echo "torture: python -m tests.torture"
 	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
 	@echo "torture: a channel layer whose connections are cut, 10 minutes"
@@ -131,6 +131,8 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 	@echo "torture: a client that is cut 3,000 times, and 1,000 times on RabbitMQ where there is one"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 3000 --restarts 20
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --restarts 3 --broker rabbitmq
+	@echo "torture: sessions that move 200,000 messages while they are cut, each exactly once"
+	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.ordeal
 	@echo "torture: the bad days of a Spark pipeline, and on RabbitMQ where there is one"
 	@PYTHONPATH=src $(BIN)/python -m tests.spark.bad_days
 	@PYTHONPATH=src $(BIN)/python -m tests.spark.bad_days --rabbitmq

@@ -39,6 +39,9 @@ GIVEN: dict[str, Any] = {
     "cls": errors.FrameError,
     "channel": 7,
     "scope": "channel",
+    "code": 1,
+    "unknown": 4,
+    "deliveries": 5,
 }
 
 

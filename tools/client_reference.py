@@ -33,7 +33,7 @@ HEAD = """\
 
 Everything that `import harebell` offers, with signatures and what may be raised. This page is written by
 `python tools/client_reference.py` out of the docstrings. Guides: [how a connection comes back](../how-to/recovery.md),
-[what a message costs](../explanation/client-performance.md).
+[sessions of AMQP 0-10](../how-to/sessions.md), [what a message costs](../explanation/client-performance.md).
 
 Calls that are awaited take `timeout` in seconds; without it the connection's counts. A `Table` is a dictionary of
 AMQP's field values by name; a `TableLike` is any mapping that can be written as one.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from harebell import errors as errors
-    from harebell.client import blocking as blocking, events as events, middleware as middleware
+    from harebell.client import blocking as blocking, events as events, middleware as middleware, sessions as sessions
     from harebell.client.channel import Channel as Channel
     from harebell.client.connection import Connection as Connection, connect as connect
     from harebell.client.connection_pool import ConnectionPool as ConnectionPool
@@ -66,6 +66,7 @@ __all__ = [
     "errors",
     "events",
     "middleware",
+    "sessions",
 ]
 
 __version__ = "0.1.0"
@@ -103,7 +104,7 @@ _HOMES: Final = {
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("harebell.errors")
-    if name in ("blocking", "events", "middleware"):
+    if name in ("blocking", "events", "middleware", "sessions"):
         return import_module(f"harebell.client.{name}")
     home = _HOMES.get(name)
     if home is None:

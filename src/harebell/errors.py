@@ -37,6 +37,8 @@
     ├── PublishesFailed              some of many publications failed, each with its own error
     ├── AcknowledgeOrphans           some acknowledged deliveries came on a connection that is lost
     ├── TransactionLost              the connection was lost during a transaction
+    ├── SessionDetached              the broker has detached a session of AMQP 0-10, or refuses to attach it
+    ├── SessionStateLost             the broker no longer has the state of a session of AMQP 0-10
     ├── RecoveryGaveUp               no new connection could be made within `give_up_after`
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
@@ -358,6 +360,30 @@ class AcknowledgeOrphans(HarebellError):
 
 class TransactionLost(HarebellError):
     """The connection was lost during the transaction, which had no effect unless its commit was under way."""
+
+
+class SessionDetached(HarebellError):
+    """The broker has detached a session of AMQP 0-10, or refuses to attach it.
+
+    code  of session.detached: 1 another connection has the session, 3 not attached, 4 unknown ids; 0 for no reason
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SessionStateLost(HarebellError):
+    """The broker no longer has the state of a session of AMQP 0-10: it expired, or the broker was restarted.
+
+    unknown     how many commands were sent and may or may not have been executed
+    deliveries  how many deliveries were not settled: the broker delivers them again
+    """
+
+    def __init__(self, message: str, unknown: int = 0, deliveries: int = 0) -> None:
+        super().__init__(message)
+        self.unknown = unknown
+        self.deliveries = deliveries
 
 
 class RecoveryGaveUp(HarebellError):

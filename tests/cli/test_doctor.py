@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,27 @@ async def test_a_port_that_a_broker_has(own_port: int) -> None:
         finding = await asyncio.to_thread(doctor.port)
     assert finding.state == "note"
     assert finding.found.startswith("taken, by Harebell")
+    assert finding.found.endswith(", which speaks AMQP 0-10 too")
+
+
+@pytest.mark.parametrize("answer", [b"AMQP\0\0\x09\1", b"AMQP", b""])
+def test_a_broker_without_amqp_0_10(own_port: int, answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", own_port)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                assert peer.recv(8)
+                peer.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert not doctor.speaks_0_10()
+        thread.join()
+
+
+def test_nobody_speaks_amqp_0_10(own_port: int) -> None:
+    assert not doctor.speaks_0_10()
 
 
 def test_java_is_needed_by_spark_only(monkeypatch: pytest.MonkeyPatch) -> None:

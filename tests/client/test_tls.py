@@ -50,6 +50,18 @@ async def tls_port(harebell_url: str) -> AsyncIterator[int]:
         await asyncio.gather(*pumps)
 
 
+async def test_sessions_over_tls(tls_port: int, name: str) -> None:
+    url = f"amqps://localhost:{tls_port}/?cacertfile={CERTIFICATE}"
+    async with harebell.sessions.connect(url) as connection, connection.session(name) as session:
+        await session.queue_declare(name, exclusive=True, auto_delete=True)
+        assert await session.publish_many([Publication(BIG, "", name)] * 20) == 20
+        async with session.consume(name, window=5) as consumer:
+            for _ in range(20):
+                delivery = await anext(consumer)
+                assert delivery.body == BIG
+                delivery.accept()
+
+
 async def test_asyncio_over_tls(tls_port: int, name: str) -> None:
     async with harebell.connect(f"amqps://localhost:{tls_port}/?cacertfile={CERTIFICATE}") as connection:
         async with connection.channel() as channel:

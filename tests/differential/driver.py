@@ -151,7 +151,7 @@ class Peer:
         self._round_trips: dict[tuple[str, int], int] = {}
         self._unconfirmed: dict[tuple[str, int], list[int]] = {}
         self._published: dict[tuple[str, int], int] = {}
-        self._closing: set[tuple[str, int]] = set()  # where a close was sent and is not answered
+        self._unanswered: set[tuple[str, int]] = set()  # where a close or a secret was sent and is not answered
         self._committing: set[tuple[str, int]] = set()  # the same of tx.commit: RabbitMQ takes nothing meanwhile
         self._openings: dict[tuple[str, int], int] = {}
         self._published_before: dict[tuple[str, int], int] = {}  # the last step
@@ -164,7 +164,7 @@ class Peer:
             case Send() | Publish():
                 wire = self._prepare(step)
                 wire.raw(self._bytes(step))
-                self._expect_close(step)
+                self._expect_answer(step)
             case Raw():
                 wire = self._connect(step.connection) if step.greet else self._wire(step.connection)
                 wire.raw(step.data)
@@ -180,7 +180,7 @@ class Peer:
                          for each in step.steps]  # fmt: skip
                 wires[0].raw(b"".join(map(self._bytes, step.steps)))
                 for each in step.steps:
-                    self._expect_close(each)
+                    self._expect_answer(each)
             case Until():
                 self._await_state(step)
             case Confirmed():
@@ -249,12 +249,14 @@ class Peer:
                 except errors.ResourceLocked:
                     continue
 
-    def _expect_close(self, step: Send | Publish | Raw) -> None:
+    def _expect_answer(self, step: Send | Publish | Raw) -> None:
         if isinstance(step, Send) and isinstance(step.method, (m.ChannelClose, m.ConnectionClose)):
             key = (step.connection, step.channel)
             everything = type(step.method) is m.ConnectionClose
             self._open -= {each for each in self._open if each == key or (everything and each[0] == key[0])}
-            self._closing.add(key)
+            self._unanswered.add(key)
+        elif isinstance(step, Send) and type(step.method) is m.ConnectionUpdateSecret:
+            self._unanswered.add((step.connection, 0))
         elif isinstance(step, Send) and type(step.method) is m.TxCommit:
             self._committing.add((step.connection, step.channel))
 
@@ -322,12 +324,12 @@ class Peer:
     def _forget(self, name: str) -> None:
         for key in [key for key in (*self._open, *self._unconfirmed, *self._round_trips) if key[0] == name]:
             self._close_channel(key)
-        self._closing = {key for key in self._closing if key[0] != name}
+        self._unanswered = {key for key in self._unanswered if key[0] != name}
         self._committing = {key for key in self._committing if key[0] != name}
 
     def _close_channel(self, key: tuple[str, int]) -> None:
         self._open.discard(key)
-        self._closing.discard(key)
+        self._unanswered.discard(key)
         self._committing.discard(key)
         for table in (self._round_trips, self._unconfirmed, self._published):
             table.pop(key, None)
@@ -345,7 +347,7 @@ class Peer:
                 self._round_trips[key] = self._round_trips.get(key, 0) + 1
                 wire.send(key[1], m.ChannelFlow(active=True))
         deadline = time.monotonic() + PATIENCE
-        while (any(self._round_trips.values()) or self._closing) and time.monotonic() < deadline:
+        while (any(self._round_trips.values()) or self._unanswered) and time.monotonic() < deadline:
             self.read(0.02)
 
     def read(self, timeout: float) -> bool:
@@ -395,6 +397,8 @@ class Peer:
             self._close_channel(key)
         elif type(method) is m.TxCommitOk:
             self._committing.discard(key)
+        elif type(method) is m.ConnectionUpdateSecretOk:
+            self._unanswered.discard(key)
         elif type(method) is m.ConnectionClose:
             wire.send(0, m.ConnectionCloseOk())
             wire.close()

@@ -20,7 +20,7 @@ def examples() -> list[object]:
     for page in PAGES:
         for match in EXAMPLE.finditer(page.read_text()):
             code = match[1]
-            if "asyncio.run(" not in code and "session(" not in code:
+            if "asyncio.run(" not in code and " = session(" not in code:
                 continue
             line = page.read_text()[: match.start()].count("\n") + 2
             marks = [pytest.mark.spark] if "harebell.spark" in code else []

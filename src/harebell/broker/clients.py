@@ -14,7 +14,7 @@ from harebell.broker.slices import Work
 from harebell.errors import AmqpError
 from harebell.protocol.v091 import Table
 
-__all__ = ["Channel", "Connection", "Subscription", "Tenancy"]
+__all__ = ["Channel", "Connection", "Session", "Subscription", "Tenancy"]
 
 
 class Tenancy(Protocol):
@@ -130,6 +130,32 @@ class Channel(Protocol):
 
     def flush_counts(self) -> None:
         """Bring `counts`, and those of queues and exchanges, up to date."""
+
+
+class Session(Channel, Protocol):
+    """One session of AMQP 0-10.
+
+    session_name  its name, of any bytes; user: whose it is
+    attached      whether it has a connection now
+    timeout       seconds that it outlives a connection; ends_at: when it ends without one, by the node's timers
+    """
+
+    session_name: bytes
+    user: str
+    attached: bool
+    timeout: int
+    ends_at: int | None
+
+    @property
+    def vhost(self) -> Tenancy: ...
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+    @property
+    def kept_bytes(self) -> int:
+        """About the bytes of memory that it holds."""
+
+    def expel(self, error: AmqpError) -> Work:
+        """End it in somebody else's name; a client that is attached gets the error."""
 
 
 class Subscription(Protocol):

@@ -18,7 +18,7 @@ from typing import Final
 
 from harebell.broker.auth import Logins, Users
 from harebell.broker.batch import Batch
-from harebell.broker.clients import Channel, Connection
+from harebell.broker.clients import Connection, Session
 from harebell.broker.counts import Churn
 from harebell.broker.exchanges.delayed import Delays
 from harebell.broker.observers import Listener
@@ -41,7 +41,7 @@ from harebell.broker.store.store import Store
 from harebell.broker.timers import Timers
 from harebell.broker.vhost import VirtualHost, described
 from harebell.config import Limits
-from harebell.errors import ConnectionForced, InternalError, InvalidArgument
+from harebell.errors import AmqpError, ConnectionForced, InternalError, InvalidArgument, ResourceDeleted
 from harebell.routing import definitions
 from harebell.routing.exchanges.exchange_types import ExchangeFactory
 from harebell.routing.steps import Steps, complete
@@ -114,7 +114,7 @@ class Node:
         self.plugins = Plugins() if plugins is None else plugins
         self.exchange_types: Mapping[str, ExchangeFactory] = self.plugins.exchange_types
         self.connections: set[Connection] = set()
-        self.detached: set[Channel] = set()  # sessions of AMQP 0-10 without a connection
+        self.sessions: set[Session] = set()  # of AMQP 0-10, with and without a connection
         self.churn = Churn()
         self.events = events
         self.decorators: list[DecoratorFactory] = [Duplicates.of, LengthLimit.of, Drops.of]
@@ -200,12 +200,20 @@ class Node:
             if connection.vhost is vhost:
                 connection.close(ConnectionForced(f"vhost '{name}' is deleted"))
                 yield
+        yield from self.expelling(ResourceDeleted(f"vhost '{name}' is deleted"), lambda each: each.vhost is vhost)
         self.users.forget_vhost(name)
         yield from vhost.clearing()
         self.catalog.remove_vhost(name)
         self.events.vhost_deleted(name)
         self.parameters.forget_vhost(name)
         vhost.policies.forget()
+
+    def expelling(self, error: AmqpError, wanted: Callable[[Session], bool]) -> Work:
+        """End these sessions of AMQP 0-10, which may have no connection; the clients of others get the error."""
+        for session in tuple(self.sessions):
+            if wanted(session):
+                yield from session.expel(error)
+                yield
 
     def add_connection(self, connection: Connection) -> None:
         """Add the connection of a new client."""

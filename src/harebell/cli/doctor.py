@@ -160,7 +160,10 @@ def port() -> Finding:
 
 
 def answering() -> str:
-    """The program that listens on the port: ", by RabbitMQ 3.10.8", or what else is known about it."""
+    """The program that listens on the port: ", by RabbitMQ 3.10.8", or what else is known about it.
+
+    A broker for `harebell.sessions` is told by its answer to the header of AMQP 0-10.
+    """
     from harebell.client.blocking import connect
 
     try:
@@ -168,7 +171,22 @@ def answering() -> str:
             who = connection.server_properties
     except HarebellError as error:
         return f"; an AMQP login there fails: {error}"
-    return f", by {server_name(who)}"
+    return f", by {server_name(who)}{', which speaks AMQP 0-10 too' if speaks_0_10() else ''}"
+
+
+def speaks_0_10() -> bool:
+    """Whether who listens on the port answers the header of AMQP 0-10 with the same."""
+    from harebell.protocol.v010.frames import PROTOCOL_HEADER
+
+    answer = b""
+    try:
+        with socket.create_connection(("127.0.0.1", AMQP_PORT), ANSWER_SECONDS) as probe:
+            probe.sendall(PROTOCOL_HEADER)
+            while len(answer) < len(PROTOCOL_HEADER) and (data := probe.recv(len(PROTOCOL_HEADER) - len(answer))):
+                answer += data
+    except OSError:
+        return False
+    return answer == PROTOCOL_HEADER
 
 
 def rabbitmq() -> Finding:

@@ -43,6 +43,10 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         {"list": "listed", "set": "set_", "clear": "clear", "list-topic": "list_topic", "set-topic": "set_topic",
          "clear-topic": "clear_topic"},
     ),
+    "sessions": (
+        "Sessions of AMQP 0-10, which may outlive their connections.",
+        {"list": "listed", "show": "shown", "end": "end"},
+    ),
     "definitions": (
         "Everything declared and set in a broker, as RabbitMQ's JSON.",
         {"export": "export", "import": "import_"},

@@ -97,7 +97,7 @@ def connect(
         hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
         middlewares = attached(middleware, DEFAULT_FEATURES)
         kind = middlewares.connection.hooked_class(Connection, METHODS)
-        connection = kind(Dialer(hosts, credentials, sock), recovery if sock is None else None, middlewares)
+        connection = kind(Dialer(AsyncCore, hosts, credentials, sock), recovery if sock is None else None, middlewares)
         await connection.recovery.first_dial()
         return connection
 
@@ -109,7 +109,7 @@ class Connection:
 
     # `recovery` and `chains` are what the methods stand on. They are the client's own, and no public API.
 
-    def __init__(self, dialer: Dialer, policy: Recovery | None, middlewares: Attached) -> None:
+    def __init__(self, dialer: Dialer[AsyncCore], policy: Recovery | None, middlewares: Attached) -> None:
         self.chains = middlewares.connection
         self._middlewares = middlewares
         self._notifications = Notifications(self, self.chains)

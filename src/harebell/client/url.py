@@ -25,8 +25,13 @@ DEFAULT_TIMEOUT: Final = 30.0  # seconds
 DEFAULT_HEARTBEAT: Final = 60  # seconds, what RabbitMQ proposes
 MAX_USHORT: Final = 65_535
 
-Mechanism = Literal["PLAIN", "AMQPLAIN", "EXTERNAL"]
-MECHANISMS: Final[dict[str, Mechanism]] = {"PLAIN": "PLAIN", "AMQPLAIN": "AMQPLAIN", "EXTERNAL": "EXTERNAL"}
+Mechanism = Literal["PLAIN", "AMQPLAIN", "EXTERNAL", "ANONYMOUS"]
+MECHANISMS: Final[dict[str, Mechanism]] = {
+    "PLAIN": "PLAIN",
+    "AMQPLAIN": "AMQPLAIN",
+    "EXTERNAL": "EXTERNAL",
+    "ANONYMOUS": "ANONYMOUS",
+}
 QUERY_KEYS: Final = (
     "auth_mechanism",
     "cacertfile",

@@ -181,6 +181,6 @@ async def test_a_lasting_session_ends_with_the_broker() -> None:
     await client.until(k.SessionTimeout)
     client.engine.send_control(1, k.SessionDetach(b"s"))
     await client.until(k.SessionDetached)
-    assert len(broker.node.detached) == 1
+    assert len(broker.node.sessions) == 1
     await broker.stop()
     client.writer.close()

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from harebell.broker.auth.passwords import RABBITMQ_SHA256
 from harebell.broker.auth.users import make_user
 from harebell.broker.operations.administration import COMMANDS, administer
 from harebell.broker.operations.firehose import set_tracing
+from harebell.broker.v010.sessions import Sessions
 from harebell.client.blocking import connect
 from harebell.client.messages import Message
 from harebell.errors import AccessRefused, AmqpError, NotAllowed
@@ -48,18 +50,25 @@ REQUESTS: dict[str, dict[str, object]] = {
     "set-policy": {"vhost": "v", "name": "new", "pattern": "q", "definition": {"max-length": 3}, "priority": 2},
     "clear-policy": {"vhost": "v", "name": "p"},
     "export-definitions": {"vhost": "/"},
+    "list-sessions": {},
+    "end-session": {"session": "s", "user": "guest", "vhost": "/"},
     "import-definitions": {"definitions": {"vhosts": [{"name": "v"}]}},
 }
 
 
 def prepare(node: Any) -> None:
-    """User "u", vhost "v", policy "p" are there."""
+    """User "u", vhost "v", policy "p" are there, and a session "s" of AMQP 0-10 without a connection."""
     for request in (
         {"do": "add-user", "name": "u", **HASHES},
         {"do": "add-vhost", "name": "v"},
         {"do": "set-policy", "vhost": "v", "name": "p", "pattern": "q", "definition": {"max-length": 1}},
     ):
         administer(node, request)
+    link: Any = SimpleNamespace(node=node, batch=node.batch, vhost=node.vhosts["/"], access=None, user="guest")
+    sessions = Sessions(node)
+    session = sessions.add(link, 0, b"s")
+    sessions.grant(session, 60)
+    node.batch.slices.run(sessions.leave(session))
 
 
 @pytest.fixture
@@ -140,9 +149,17 @@ def test_policies(node: Any) -> None:
     assert [each["name"] for each in listed(node, "policies")] == ["new"]
 
 
+def test_sessions(node: Any) -> None:
+    (session,) = listed(node, "sessions")
+    assert (session["session"], session["user"], session["timeout"]) == ("s", "guest", 60)
+    assert do(node, "end-session") is None
+    assert listed(node, "sessions") == []
+
+
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
+        ({**REQUESTS["end-session"], "do": "end-session", "user": "u"}, "user 'u' has no session 's' in vhost '/'"),
         (None, "a request is an object"),
         ({"do": 5}, "a request is an object"),
         ({"do": "dance"}, "there is no 'dance' to do, only list-users, add-user"),

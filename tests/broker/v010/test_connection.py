@@ -216,7 +216,7 @@ def test_many_sessions_opened_and_dropped(kit: Kit) -> None:
     for number in range(2000):
         peer.session(b"%d" % number, 1)
         peer.control(1, k.SessionDetach(b"%d" % number))
-    assert len(kit.node.detached) == 0
+    assert len(list(kit.sessions.detached())) == 0
     assert client.call(c.QueueDeclare("q")) in client.complete
 
 
@@ -227,7 +227,7 @@ def test_sessions_that_last_are_bounded(tmp_path: Path) -> None:
         peer.session(b"%d" % number, 1)
         peer.control(1, k.SessionRequestTimeout(None))
         peer.control(1, k.SessionDetach(b"%d" % number))
-    assert len(kit.node.detached) == 50
+    assert len(list(kit.sessions.detached())) == 50
     kit.stop()
 
 
@@ -337,5 +337,5 @@ def test_hostile_bytes(shared: Kit, hostile: list[bytes], opened: int) -> None:
     shared.run_syncs()
     shared.pass_time(10_000)
     assert connection not in node.connections
-    assert node.detached == set()
+    assert node.sessions == set()
     assert all(not queue.consumers for queue in node.vhosts["/"].queues.values())

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, cast
-from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pytest
 from hypothesis import given
 
 from harebell.broker.message import Address
-from harebell.broker.v010.messages import CACHED, Outgoing, content_of, is_exact, properties_of, to_v091
+from harebell.broker.v010.messages import CACHED, Outgoing, content_of, is_exact, to_v091
 from harebell.errors import LocalProtocolError
 from harebell.protocol import v010, v091
 from harebell.protocol.v010 import (
@@ -19,64 +17,15 @@ from harebell.protocol.v010 import (
     commands as c,
     encode_content,
     encode_header,
-    structs as s,
 )
-from harebell.protocol.v010.typed_values import Int32, StructValue
+from harebell.protocol.v010.typed_values import StructValue
 from harebell.protocol.v091 import Properties, methods as m
 from harebell.protocol.v091.content import stored_content
 from tests.broker.v010.kit import ALL, Client, Kit
+from tests.protocol.conversion.samples import ID, IDS, PAIRS
 from tests.protocol.v010.strategies import of_compound
-from tests.protocol.v091.strategies import properties as any_properties
 
-NOON = datetime(2007, 6, 1, 12, tzinfo=UTC)
-ID = UUID("12345678-1234-5678-1234-567812345678")
 ADDRESS = Address("amq.direct", "key")
-
-PAIRS: list[tuple[Properties, DeliveryProperties, MessageProperties]] = [
-    (Properties(), DeliveryProperties(), MessageProperties()),
-    (Properties(content_type="a/b"), DeliveryProperties(), MessageProperties(content_type="a/b")),
-    (Properties(content_encoding="gzip"), DeliveryProperties(), MessageProperties(content_encoding="gzip")),
-    (Properties(delivery_mode=2), DeliveryProperties(delivery_mode=2), MessageProperties()),
-    (Properties(delivery_mode=1), DeliveryProperties(delivery_mode=1), MessageProperties()),
-    (Properties(priority=7), DeliveryProperties(priority=7), MessageProperties()),
-    (Properties(expiration="60000"), DeliveryProperties(ttl=60_000), MessageProperties()),
-    (Properties(timestamp=NOON), DeliveryProperties(timestamp=NOON), MessageProperties()),
-    (Properties(correlation_id="c"), DeliveryProperties(), MessageProperties(correlation_id=b"c")),
-    (Properties(user_id="guest"), DeliveryProperties(), MessageProperties(user_id=b"guest")),
-    (Properties(app_id="app"), DeliveryProperties(), MessageProperties(app_id=b"app")),
-    (Properties(message_id=str(ID)), DeliveryProperties(), MessageProperties(message_id=ID)),
-    (
-        Properties(message_id="ID:" + str(ID)),
-        DeliveryProperties(),
-        MessageProperties(message_id=ID, application_headers={"x-amqp-0-9-1.message-id": "ID:" + str(ID)}),
-    ),
-    (
-        Properties(message_id="order 7"),
-        DeliveryProperties(),
-        MessageProperties(
-            message_id=uuid5(NAMESPACE_OID, "order 7"),
-            application_headers={"x-amqp-0-9-1.message-id": "order 7"},
-        ),
-    ),
-    (Properties(reply_to="q"), DeliveryProperties(), MessageProperties(reply_to=s.ReplyTo("", "q"))),
-    (
-        Properties(reply_to="k", headers={"x-amqp-0-10.reply-exchange": "x"}),
-        DeliveryProperties(),
-        MessageProperties(reply_to=s.ReplyTo("x", "k"), application_headers={}),
-    ),
-    (Properties(type="t"), DeliveryProperties(), MessageProperties(application_headers={"x-jms-type": "t"})),
-    (
-        Properties(headers={"n": 1, "s": "x", "l": [True, None], "t": {"f": 1.5}}),
-        DeliveryProperties(),
-        MessageProperties(application_headers={"n": Int32(1), "s": "x", "l": [True, None], "t": {"f": 1.5}}),
-    ),
-    (
-        Properties(headers={"x-amqp-0-10.correlation-id": b"\xff\xfe", "x-amqp-0-10.app-id": b"a" * 300}),
-        DeliveryProperties(),
-        MessageProperties(correlation_id=b"\xff\xfe", app_id=b"a" * 300, application_headers={}),
-    ),
-]
-IDS = [repr(pair[0]) for pair in PAIRS]
 
 
 def native(delivery: DeliveryProperties, message: MessageProperties, *more: bytes) -> v010.Content:
@@ -87,44 +36,6 @@ def native(delivery: DeliveryProperties, message: MessageProperties, *more: byte
 def old(properties: Properties) -> v091.Content:
     frames = v091.encode_content(1, properties, b"body", 131_072)
     return v091.Content(1, b"", frames, 4)
-
-
-@pytest.mark.parametrize(("old_form", "delivery", "message"), PAIRS, ids=IDS)
-def test_from_0_9_1(old_form: Properties, delivery: DeliveryProperties, message: MessageProperties) -> None:
-    found = content_of(ADDRESS, old(old_form))
-    delivery = DeliveryProperties.decode(delivery.encode())
-    delivery.exchange, delivery.routing_key = "amq.direct", "key"
-    assert found.delivery_properties == delivery
-    assert found.message_properties == message
-    assert found.body == b"body"
-
-
-@pytest.mark.parametrize(("old_form", "delivery", "message"), PAIRS, ids=IDS)
-def test_to_0_9_1(old_form: Properties, delivery: DeliveryProperties, message: MessageProperties) -> None:
-    found = stored_content(1, to_v091(native(delivery, message)))
-    again = found.decode_properties()
-    assert again.encode() == old_form.encode() or (not old_form.headers and again.headers == {})
-    assert found.body == b"body"
-
-
-@given(any_properties)
-def test_any_message_of_0_9_1_comes_back(given_properties: Properties) -> None:
-    given_properties.reserved = None  # 0-9's cluster-id has no place in 0-10
-    if given_properties.expiration is not None:
-        given_properties.expiration = "1234"
-    try:
-        content = old(given_properties)
-    except LocalProtocolError:
-        return
-    found, _ = properties_of(content_of(ADDRESS, content))
-    expected = content.decode_properties()
-    for name in ("content_type", "content_encoding", "delivery_mode", "priority", "expiration", "timestamp", "user_id"):
-        assert getattr(found, name) == getattr(expected, name), name
-    assert (found.correlation_id, found.app_id, found.message_id) == (
-        expected.correlation_id, expected.app_id, expected.message_id,
-    )  # fmt: skip
-    assert found.reply_to == expected.reply_to
-    assert (found.type, found.headers or {}) == (expected.type, expected.headers or {})
 
 
 @given(of_compound(DeliveryProperties), of_compound(MessageProperties))

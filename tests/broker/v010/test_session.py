@@ -221,13 +221,13 @@ def test_a_lost_connection_requeues_nothing(kit: Kit) -> None:
     ((number, _),) = client.taken()
     client.peer.lose()
     assert kit.node.vhosts["/"].queues["q"].message_count == 1
-    assert [channel.unacked_count for channel in kit.node.detached] == [1]
+    assert [each.unacked_count for each in kit.sessions.detached()] == [1]
     again = kit.peer().session(b"s", 5, state=client.state)
     assert not again.lost
     assert again.bodies() == [b"2"]  # the first one is not sent again; it is complete, so that there is credit
     again.call(c.MessageAccept(((number, number),)))
     assert [channel.unacked_count for channel in again.peer.connection.channels.values()] == [1]
-    assert kit.node.detached == set()
+    assert list(kit.sessions.detached()) == []
 
 
 def test_expiry_returns_what_was_held_as_redelivered(kit: Kit) -> None:
@@ -290,7 +290,7 @@ def test_bounds_in_bytes(tmp_path: Path) -> None:
     client.publish("q", bytes(6000))
     client.subscribe("q")
     client.peer.lose()
-    assert kit.node.detached == set()
+    assert list(kit.sessions.detached()) == []
     again = kit.peer().session(b"s", state=client.state)
     assert again.lost
     kit.stop()
@@ -310,6 +310,22 @@ def test_other_controls_are_answered_or_passed_over(kit: Kit) -> None:
     peer.control(0, k.SessionCompleted(((5, 9),), False))
     assert client.exception is not None
     assert client.exception.error_code == ErrorCode.INVALID_ARGUMENT
+
+
+def test_what_comes_with_a_detach_is_not_answered(kit: Kit) -> None:
+    peer = kit.peer()
+    client = peer.session()
+    for control in (
+        k.SessionRequestTimeout(0),
+        k.SessionFlush(expected=True, confirmed=True, completed=True),
+        k.SessionDetach(b"s"),
+    ):
+        peer.engine.send_control(0, control)
+    peer.pump()
+    kit.settle()
+    assert not client.attached
+    assert peer.closed is None
+    assert kit.sessions.find(peer.connection, b"s") is None  # the timeout was granted all the same
 
 
 # -- resuming after a cut at every octet --------------------------------------------------------------------------

@@ -138,6 +138,25 @@ def test_flush(client: Client, kind: str) -> None:
     assert client.bodies() == []
 
 
+@EVERY_KIND
+def test_a_flush_uses_up_its_credit_though_the_socket_takes_nothing(client: Client, kind: str) -> None:
+    """Else a client that asks for one message would take the queue for an empty one."""
+    fill(client, kind, 3)
+    client.peer.connection.writable = False
+    client.subscribe("q", messages=2)
+    assert client.bodies() == []
+    client.call(c.MessageFlush("t"))
+    assert client.bodies() == [b"0", b"1"]
+
+
+def test_a_flush_without_a_limit_stops_at_the_socket(client: Client) -> None:
+    fill(client, "transient", 3)
+    client.peer.connection.writable = False
+    client.subscribe("q", messages=ALL)
+    client.call(c.MessageFlush("t"))
+    assert client.bodies() == []
+
+
 def test_credit_never_wraps(client: Client) -> None:
     fill(client, "transient", 0)
     client.subscribe("q", messages=0xFFFF_FFFE)

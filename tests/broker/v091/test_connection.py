@@ -30,6 +30,7 @@ GOOD = (
     encode_method(1, m.BasicPublish("", "s")) + encode_content(1, Properties(delivery_mode=2), b"", 131_072),
     encode_method(1, m.BasicConsume("q", "c")),
     encode_method(1, m.BasicQos(0, 2)),
+    encode_method(0, m.ConnectionUpdateSecret(b"secret", "expired")),
     encode_method(1, m.BasicConsume("s", "d", arguments={"x-stream-offset": "first"})),
     encode_method(1, m.BasicAck(1, multiple=True)),
     encode_method(1, m.BasicNack(0, multiple=True)),
@@ -133,6 +134,7 @@ def test_everything_of_a_handshake_in_one_write_is_answered_in_turn(kit: NodeKit
         m.BasicConsume("q", "c"),
         m.QueueDelete("q"),
         m.ConfirmSelect(),
+        m.ConnectionUpdateSecret(b"secret", "expired"),
     ],
 )
 def test_a_close_in_the_same_write(client: Client, first: m.Method, last: m.Method) -> None:
@@ -141,7 +143,7 @@ def test_a_close_in_the_same_write(client: Client, first: m.Method, last: m.Meth
         client.publish("q", b"1")
     channel = isinstance(last, m.ChannelClose)
     client.engine.send_content(1, m.BasicPublish("", "nope", mandatory=True), b"\0\0", b"1")
-    client.engine.send_method(1, first)
+    client.engine.send_method(0 if isinstance(first, m.ConnectionUpdateSecret) else 1, first)
     client.engine.send_method(1 if channel else 0, last)
     client.pump()
     assert client.take(m.ChannelCloseOk if channel else m.ConnectionCloseOk) or client.take(m.ConnectionClose)

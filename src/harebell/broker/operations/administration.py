@@ -1,8 +1,8 @@
-"""Administration of users, virtual hosts, permissions, policies and definitions, by requests that are plain objects.
+"""Administration of users, virtual hosts, permissions, policies, definitions and sessions, by plain objects.
 
 A request has the command, `do`, and its fields: {"do": "add-user", "name": "orders", "tags": [], ...}. The answer is a
 list, an object, or null. `COMMANDS` lists the commands and their fields. Requests are messages to the service
-`amq.administer` (`system_services`), or come from `harebell users`, `vhosts`, `permissions` and `definitions`.
+`amq.administer` (`system_services`), or come from `harebell users`, `vhosts`, `permissions`, `definitions`, `sessions`.
 
 Rules:
 
@@ -24,7 +24,7 @@ from harebell.broker.auth.users import SCRAM_KEYS
 from harebell.broker.node import Node
 from harebell.broker.operations.definitions import exporting, importing
 from harebell.broker.rules.limits import set_user_limits
-from harebell.errors import AmqpError, HarebellError, NotFound, PreconditionFailed
+from harebell.errors import AmqpError, HarebellError, NotFound, PreconditionFailed, ResourceDeleted
 from harebell.routing.definitions import (
     Permission,
     TopicPermission,
@@ -304,6 +304,35 @@ def _import_definitions(node: Node, definitions: dict[str, Any], vhost: str | No
     return list((yield from importing(node, parsed, vhost)))
 
 
+# -- sessions of AMQP 0-10
+
+
+def _list_sessions(node: Node) -> Listing:
+    return _listed(
+        node.sessions,
+        lambda each: {
+            "session": _text(each.session_name), "user": each.user, "vhost": each.vhost.name,
+            "connection": each.connection.peer if each.attached else "", "timeout": each.timeout,
+            "left": None if each.ends_at is None else max(0, each.ends_at - node.timers.now()) // 1000,
+            "subscriptions": {name: each.subscriptions[name].queue.name for name in sorted(each.subscriptions)},
+            "unacked": each.unacked_count, "uncommitted": each.uncommitted, "bytes": each.kept_bytes,
+        },
+    )  # fmt: skip
+
+
+def _end_session(node: Node, session: str, user: str, vhost: str) -> Steps[None]:
+    for each in tuple(node.sessions):
+        if (_text(each.session_name), each.user, each.vhost.name) == (session, user, vhost):
+            yield from each.expel(ResourceDeleted("the session was ended by an administrator"))
+            return
+    raise NotFound(f"user '{user}' has no session '{session}' in vhost '{vhost}'")
+
+
+def _text(name: bytes) -> str:
+    """A session's name as text; bytes that are not UTF-8 as \\xff."""
+    return name.decode("utf-8", "backslashreplace")
+
+
 _HASHES: Final[Fields] = {"password_hash": str, "hashing_algorithm": str}
 _WHERE: Final[Fields] = {"vhost": str, "user": str}
 
@@ -331,5 +360,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "clear-policy": Command(_clear_policy, {"vhost": str, "name": str}, {"operator": bool}),
     "export-definitions": Command(_export_definitions, {}, {"vhost": str}, changes=False, secret=True),
+    "list-sessions": Command(_list_sessions, {}, changes=False),
+    "end-session": Command(_end_session, {"session": str, **_WHERE}, changes=False),
     "import-definitions": Command(_import_definitions, {"definitions": dict}, {"vhost": str}),
 }  # fmt: skip

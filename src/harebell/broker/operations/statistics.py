@@ -70,7 +70,8 @@ def vhost_statistics(node: Node, vhost: VirtualHost) -> Steps[dict[str, Any]]:
 def _flush_counts(node: Node) -> Steps[Counter[Queue]]:
     """Bring all counts up to date. Returns the number of unacknowledged messages of each queue."""
     unacked: Counter[Queue] = Counter()
-    for channels in (*(tuple(each.channels.values()) for each in tuple(node.connections)), tuple(node.detached)):
+    detached = tuple(session for session in node.sessions if not session.attached)
+    for channels in (*(tuple(each.channels.values()) for each in tuple(node.connections)), detached):
         for channel in channels:
             channel.flush_counts()
             queues = channel.unacked_queues()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harebell.broker.auth.users import UserWatcher
 from harebell.broker.node import Node
-from harebell.errors import ConnectionForced
+from harebell.errors import ConnectionForced, ResourceDeleted
 from harebell.routing.definitions import Permission, TopicPermission, User
 
 __all__ = ["UserChanges"]
@@ -32,6 +32,9 @@ class UserChanges(UserWatcher):
         for connection in tuple(self._node.connections):
             if connection.user == name:
                 connection.close(ConnectionForced(f"user '{name}' is deleted"))
+        # The next user of that name is somebody else.
+        gone = self._node.expelling(ResourceDeleted(f"user '{name}' is deleted"), lambda each: each.user == name)
+        self._node.batch.slices.run(gone)
         self._node.batch.end()
 
     def permission_set(self, permission: Permission) -> None:

@@ -161,7 +161,9 @@ class Connection(BaseConnection[Happening]):
             case _ if session is None:
                 return
             case k.SessionRequestTimeout():
-                self._answer(number, k.SessionTimeout(self._sessions.grant(session, control.timeout)))
+                granted = self._sessions.grant(session, control.timeout)
+                if session.listens:
+                    self._answer(number, k.SessionTimeout(granted))
             case k.SessionTimeout() | k.SessionAttached():
                 return  # the broker asks for neither
             case _:

@@ -12,10 +12,10 @@ import harebell
 from harebell.broker.auth import Access, Login
 from harebell.broker.node import Node
 from harebell.broker.rules.limits import check_connection
-from harebell.broker.v010.field_values import to_table
 from harebell.broker.v010.link import Link
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, AmqpError, InternalError, InvalidPath, NotAllowed
+from harebell.protocol.conversion.field_values import to_table
 from harebell.protocol.v010 import ConnectionState, Control, controls as k
 from harebell.protocol.v010.frames import LARGEST_FRAME
 

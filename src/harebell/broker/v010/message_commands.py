@@ -131,8 +131,10 @@ class MessageCommands:
     def _flushing(self, number: int, subscription: Subscription) -> Work:
         """Deliver what is there and what the credit covers, then take the rest of the credit away."""
         queue = subscription.queue
+        subscription.flushing = True
         while not queue.deleted and not queue.deliver_share():
             yield
+        subscription.flushing = False
         subscription.stop()
         self._session.complete(number, number)
 

@@ -26,9 +26,10 @@ from harebell.broker.node import Node
 from harebell.broker.operations.system_services import Requester, Service, has_service
 from harebell.broker.slices import CHECK, Work
 from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completions
-from harebell.broker.v010.messages import MAX_TTL, ForeignContent, is_exact, properties_of
+from harebell.broker.v010.messages import ForeignContent, is_exact
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, ResourceError
+from harebell.protocol.conversion.properties import MAX_TTL, properties_of
 from harebell.protocol.v010 import Command, Content, commands as c, structs as s
 from harebell.protocol.v010.codec import decode_struct
 from harebell.protocol.v010.content import DELIVERY

@@ -78,11 +78,12 @@ class Session:
     connection     the one that it is attached to, or was attached to last; `number` is the channel there
     attached       whether it has a connection now
     timeout        seconds that it outlives a connection
+    ends_at        when it ends without a connection, by the node's timers; None while it is attached
     ended          nothing more is executed or delivered
     working        commands that are executed in slices
     """
 
-    def __init__(self, connection: Link, number: int, name: bytes) -> None:
+    def __init__(self, connection: Link, number: int, name: bytes, end: Callable[[Session], Work]) -> None:
         self.node = connection.node
         self.batch = connection.batch
         self.vhost = connection.vhost
@@ -95,6 +96,7 @@ class Session:
         self.counts = ChannelCounts()
         self.attached = self.ended = False
         self.timeout = 0
+        self.ends_at: int | None = None
         self.working = 0
         self.outgoing = Outgoing()
         self.subscriptions: dict[str, Subscription] = {}
@@ -105,6 +107,7 @@ class Session:
         self.exclusive_queues: list[Queue] = []
         # Bytes are bounded by `room`: who has room gets a whole share of messages.
         self._state: State[Sent] = State(name, SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62))
+        self._end = end  # ends it as `Sessions.end` does
         self._new = True  # it had no state when it was attached last
         self._topology = Topology(self)
         self._messages = MessageCommands(self, self._topology)
@@ -223,18 +226,18 @@ class Session:
         self.schedule()
 
     def _say(self, said: Control | Again[Sent]) -> None:
-        if isinstance(said, Again):
-            self._put(said.item)
-        else:
+        """Send it, unless the client has sent detach or close in the same piece of input."""
+        if isinstance(said, Control) and self.listens:
             self._control(said)
+        elif isinstance(said, Again) and self.listens:
+            self._put(said.item)
 
     def _starting_over(self) -> Work:
         """The client has lost its state of the session: end this one's, and begin again with the numbers going on."""
         yield from self._releasing()
         if self.attached and not self.ended:
-            controls, _ = self._state.start_over()
-            for control in controls:
-                self._control(control)
+            for control in self._state.start_over()[0]:
+                self._say(control)
 
     @property
     def next_number(self) -> int:
@@ -257,10 +260,10 @@ class Session:
         """Whether the client takes commands and controls of the session now: it has not sent detach or close."""
         return self.attached and self.connection.engine.attachments.get(self.number) is AttachmentState.ATTACHED
 
-    def room(self) -> int:
-        """The number of transfers that may be sent now."""
+    def room(self, *, pressed: bool = False) -> int:
+        """The number of transfers that may be sent now; `pressed`: even if the socket takes no more output now."""
         state = self._state
-        if not self.connection.writable or not state.ready or self._behind is not None or not self.listens:
+        if not (self.connection.writable or pressed) or not state.ready or self._behind is not None or not self.listens:
             return 0
         sending = state.sending
         return MOST_UNCOMPLETED - sending.incomplete if sending.pending_bytes < MOST_BYTES else 0
@@ -434,6 +437,12 @@ class Session:
         self._control(k.SessionCommandPoint(narrow(sending.first if self._new else sending.next), 0))
         for sent in sending.unsafe() if self._new else ():
             self._put(sent)
+
+    def expel(self, error: AmqpError) -> Work:
+        """End the session in somebody else's name; a client that is attached gets the error."""
+        if self.attached and self.connection.is_open:
+            self.fail(error)
+        yield from self._end(self)
 
     def ending(self) -> Work:
         """End the session: subscriptions, transaction and deliveries, in this order; messages return as redelivered."""

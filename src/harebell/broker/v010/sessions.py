@@ -50,8 +50,9 @@ class Sessions:
 
     def add(self, connection: Link, number: int, name: bytes) -> Session:
         """A new session."""
-        session = Session(connection, number, name)
+        session = Session(connection, number, name, self.end)
         self._sessions[connection.vhost, connection.user, name] = session
+        self._node.sessions.add(session)
         return session
 
     def revive(self, session: Session) -> None:
@@ -60,7 +61,7 @@ class Sessions:
         if timer is not None:
             timer.cancel()
         self._bytes[session.user] -= self._held.pop(session, 0)
-        self._node.detached.discard(session)
+        session.ends_at = None
 
     def grant(self, session: Session, asked: int | None) -> int:
         """The timeout in seconds that a session is granted, which asked for so many; None: for no end."""
@@ -88,8 +89,8 @@ class Sessions:
         timers = self._node.timers
         size = self._held[session] = session.kept_bytes
         self._bytes[session.user] += size
-        self._expiries[session] = timers.at(timers.now() + 1000 * session.timeout, lambda: self._expire(session))
-        self._node.detached.add(session)
+        session.ends_at = timers.now() + 1000 * session.timeout
+        self._expiries[session] = timers.at(session.ends_at, lambda: self._expire(session))
 
     def _has_memory(self, session: Session) -> bool:
         most, size = self._node.limits.session_memory, session.kept_bytes
@@ -109,6 +110,7 @@ class Sessions:
 
     def forget(self, session: Session) -> None:
         """Drop a session that has ended, so that its name is free."""
+        self._node.sessions.discard(session)
         key = (session.vhost, session.user, session.session_name)
         if self._sessions.get(key) is session:
             del self._sessions[key]

@@ -78,8 +78,8 @@ class SubscriptionSession(Channel, Protocol):
 
     @property
     def timers(self) -> Timers: ...
-    def room(self) -> int:
-        """The number of transfers that may be sent now."""
+    def room(self, *, pressed: bool = False) -> int:
+        """The number of transfers that may be sent now; `pressed`: even if the socket takes no more output now."""
 
     def transfer(self, sent: SentTransfer) -> int:
         """Send a transfer. Returns its number."""
@@ -94,12 +94,15 @@ class SubscriptionSession(Channel, Protocol):
 class Subscription:
     """One message.subscribe. `tag` is its destination; `prefetch` is none, for lists of consumers.
 
+    While it is `flushing`, credit for a number of messages is used up though the socket takes no more output now: else
+    the client would take the queue for an empty one. Its input waits while too much output does, which bounds that.
     `delivered`, `redelivered` and `acked` count since `flush_counts`.
     """
 
     __slots__ = (
         "acked", "acquires", "arguments", "bytes", "cancelled", "channel", "delivered", "epoch", "exclusive",
-        "messages", "mode", "no_ack", "payload", "prefetch", "priority", "queue", "redelivered", "starved", "tag",
+        "flushing", "messages", "mode", "no_ack", "payload", "prefetch", "priority", "queue", "redelivered", "starved",
+        "tag",
     )  # fmt: skip
 
     def __init__(
@@ -115,7 +118,7 @@ class Subscription:
         priority = arguments.get("x-priority", 0)
         self.priority = priority if isinstance(priority, int) else 0
         self.prefetch = 0
-        self.cancelled = False
+        self.cancelled = self.flushing = False
         self.mode: int = FlowMode.WINDOW
         self.messages = self.bytes = 0  # the balances
         self.starved = False  # the next message costs more bytes than there are
@@ -166,7 +169,7 @@ class Subscription:
         """The number of messages that may be delivered now; one at a time where bytes count."""
         if self.messages <= 0 or self.bytes <= 0 or self.starved:
             return 0
-        room = min(self.messages, self.channel.room())
+        room = min(self.messages, self.channel.room(pressed=self.flushing and self.messages < _ENDLESS))
         return room if self.bytes > _ENDLESS else min(room, 1)
 
     def _affords(self, content: Content) -> bool:

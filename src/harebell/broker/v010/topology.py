@@ -18,7 +18,6 @@ from harebell.broker.queues.base import Owner, Queue
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.slices import Work
 from harebell.broker.v010.commands import LATER, Outcome
-from harebell.broker.v010.field_values import to_map, to_table
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import (
     IllegalArgument,
@@ -30,6 +29,7 @@ from harebell.errors import (
     ResourceLocked,
     WrongArgument,
 )
+from harebell.protocol.conversion.field_values import to_map, to_table
 from harebell.protocol.v010 import Command, Map, commands as c, structs as s
 from harebell.protocol.v091 import Table
 from harebell.routing import Exchange, to_queue

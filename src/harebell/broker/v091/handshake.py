@@ -127,10 +127,12 @@ class Handshake:
     def _update_secret(self) -> None:
         """Accept a new secret without looking at it, as RabbitMQ does where secrets do not expire.
 
-        The client's rights stay those of its login: no right comes from a secret that is not checked.
+        The client's rights stay those of its login: no right comes from a secret that is not checked. Where it has
+        closed the connection later in the same batch, it accepts only the close-ok.
         """
-        self._connection.engine.send_method(0, m.ConnectionUpdateSecretOk())
-        self._connection.has_output(0)
+        if self._connection.engine.state is ConnectionState.OPEN:
+            self._connection.engine.send_method(0, m.ConnectionUpdateSecretOk())
+            self._connection.has_output(0)
 
     # -- the applicant of the login ------------------------------------------------------------------------------
 

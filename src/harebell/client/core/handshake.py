@@ -14,9 +14,9 @@ import platform
 from typing import Final
 
 from harebell import __version__, errors
-from harebell.client.url import ConnectionParameters, Mechanism
+from harebell.client.core.login import choose
+from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import Engine, Table, methods as m
-from harebell.protocol.v091.fields import write_table
 
 __all__ = ["CAPABILITIES", "Handshake"]
 
@@ -88,14 +88,7 @@ class Handshake:
     def _start(self, event: m.ConnectionStart) -> None:
         self.server_properties = event.server_properties
         offered = event.mechanisms.decode("ascii", "replace").split()
-        for mechanism in self._parameters.mechanisms:
-            if mechanism in offered:
-                break
-        else:
-            raise errors.AccessRefused(
-                f"no common login mechanism: the broker offers {' '.join(offered) or 'none'}, "
-                f"asked for is {self._mechanism_names()}"
-            )
+        mechanism, response = choose(self._parameters, offered)
         self.stage = "logging in"
         properties: Table = {
             "product": "Harebell",
@@ -105,17 +98,7 @@ class Handshake:
         }
         if self._parameters.name:
             properties["connection_name"] = self._parameters.name
-        self._engine.send_method(
-            0, m.ConnectionStartOk(properties, mechanism, self._response(mechanism), locale="en_US")
-        )
-
-    def _response(self, mechanism: Mechanism) -> bytes:
-        user, password = self._parameters.username, self._parameters.password
-        if mechanism == "PLAIN":
-            return f"\0{user}\0{password}".encode()
-        if mechanism == "AMQPLAIN":
-            return write_table({"LOGIN": user, "PASSWORD": password})[4:]  # the fields without the table's length
-        return b""  # EXTERNAL: the certificate says who it is
+        self._engine.send_method(0, m.ConnectionStartOk(properties, mechanism, response, locale="en_US"))
 
     def _tune(self, event: m.ConnectionTune) -> None:
         self.heartbeat = _agreed(event.heartbeat, self._parameters.heartbeat)

@@ -86,7 +86,7 @@ class ConnectionRecovery:
     def __init__(
         self,
         connection: HookedConnection,
-        dialer: Dialer,
+        dialer: Dialer[AsyncCore],
         policy: Recovery | None,
         chains: Chains,
         notifications: Notifications,

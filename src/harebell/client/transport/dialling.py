@@ -7,10 +7,11 @@ import inspect
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
-from harebell.client.transport.protocol import AsyncCore
+from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 
 __all__ = ["Credentials", "Dialer"]
@@ -18,9 +19,13 @@ __all__ = ["Credentials", "Dialer"]
 Credentials = Callable[[], "tuple[str, str] | Awaitable[tuple[str, str]]"]
 
 
-class Dialer:
+_C = TypeVar("_C", bound=Wire)
+
+
+class Dialer(Generic[_C]):
     """The hosts of one connection.
 
+    make         makes the transport of a dialect
     hosts        in order of preference; each round begins with the first
     credentials  asked at each dial for (user name, password or token); may be a coroutine function
     sock         a connected socket, for the first dial: there is no way to make another one
@@ -28,10 +33,12 @@ class Dialer:
 
     def __init__(
         self,
+        make: Callable[[ConnectionParameters, asyncio.AbstractEventLoop], _C],
         hosts: Sequence[ConnectionParameters],
         credentials: Credentials | None = None,
         sock: socket.socket | None = None,
     ) -> None:
+        self._make = make
         self.hosts = list(hosts)
         self._credentials = credentials
         self._sock = sock
@@ -44,7 +51,7 @@ class Dialer:
         """The password has changed; the next dial uses it."""
         self.hosts = [replace(host, password=secret) for host in self.hosts]
 
-    async def dial(self, timeout: float, connecting: Callable[[str], None], deadline: float | None = None) -> AsyncCore:
+    async def dial(self, timeout: float, connecting: Callable[[str], None], deadline: float | None = None) -> _C:
         """An open connection to the first host that accepts one. The last host's error when none does.
 
         timeout     seconds for each host
@@ -64,7 +71,7 @@ class Dialer:
                 host = replace(host, username=username, password=password)
             connecting(host.peer)
             try:
-                return await _open(host, timeout, self._sock)
+                return await _open(self._make, host, timeout, self._sock)
             except errors.InvalidArgument:
                 raise
             except errors.HarebellError as failed:
@@ -73,9 +80,14 @@ class Dialer:
         raise error
 
 
-async def _open(parameters: ConnectionParameters, timeout: float, sock: socket.socket | None) -> AsyncCore:
+async def _open(
+    make: Callable[[ConnectionParameters, asyncio.AbstractEventLoop], _C],
+    parameters: ConnectionParameters,
+    timeout: float,
+    sock: socket.socket | None,
+) -> _C:
     loop = asyncio.get_running_loop()
-    core = AsyncCore(parameters, loop)
+    core = make(parameters, loop)
     context = parameters.ssl_context()
     name = (parameters.server_name or parameters.host) if context is not None else None
     try:
@@ -89,9 +101,7 @@ async def _open(parameters: ConnectionParameters, timeout: float, sock: socket.s
             await core.opened
     except TimeoutError as error:
         core.abort()
-        raise errors.DeadlineExceeded(
-            f"{parameters.peer}: no connection within {timeout:g} s, {core.handshake.stage}"
-        ) from error
+        raise errors.DeadlineExceeded(f"{parameters.peer}: no connection within {timeout:g} s, {core.stage}") from error
     except OSError as error:  # a refused TLS certificate too
         core.abort()
         raise errors.ConnectionLost(f"{parameters.peer} cannot be reached: {error}") from error

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
-from harebell.broker.v010.field_values import to_map, to_table
+from harebell.protocol.conversion.field_values import to_map, to_table
 from harebell.protocol.v010 import typed_values as t10
 from harebell.protocol.v010.values import write_map
 from harebell.protocol.v091 import typed_values as t91

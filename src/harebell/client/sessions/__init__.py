@@ -1,0 +1,25 @@
+"""The client of AMQP 0-10: sessions that survive their connections, in which every command is executed once.
+
+connection      dials, and attaches sessions again
+session         what a program calls; consumer, transaction, messages
+core            one session over all its transports: what it sent, what it waits for
+transport       one transport: the engine, the handshake
+"""
+
+from harebell.client.sessions.connection import Connection, connect
+from harebell.client.sessions.consumer import Consumer
+from harebell.client.sessions.descriptions import ExchangeDescription, QueueDescription
+from harebell.client.sessions.messages import Delivery
+from harebell.client.sessions.session import Session
+from harebell.client.sessions.transaction import Transaction
+
+__all__ = [
+    "Connection",
+    "Consumer",
+    "Delivery",
+    "ExchangeDescription",
+    "QueueDescription",
+    "Session",
+    "Transaction",
+    "connect",
+]

@@ -1,0 +1,176 @@
+"""A connection of AMQP 0-10 that comes back, and with it its sessions.
+
+    async with harebell.sessions.connect("amqp://guest:guest@localhost/") as connection:
+        async with connection.session("orders") as session:
+            await session.publish(b"...", "", "work")
+
+How it comes back: `recovery`, and `core` for a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from harebell import errors
+from harebell.client.opening import Opening
+from harebell.client.recovery.policy import Backoff
+from harebell.client.sessions.recovery import SessionRecovery
+from harebell.client.sessions.session import Session
+from harebell.client.sessions.transport import SessionTransport
+from harebell.client.transport.dialling import Credentials, Dialer
+from harebell.client.url import ConnectionParameters, parameters_of
+from harebell.protocol.v010 import Map
+
+__all__ = ["Connection", "connect"]
+
+logger = logging.getLogger("harebell.client")
+
+DEFAULT_BACKOFF: Final = Backoff()
+MOST_TIMEOUT: Final = 0xFFFF_FFFF  # seconds: the field has 32 bits
+MOST_NAME: Final = 65_535  # bytes: session.name is a vbin16
+
+State = Literal["open", "reconnecting", "closed"]
+
+
+def connect(
+    url: str | ConnectionParameters | Sequence[str | ConnectionParameters] = "amqp://guest:guest@localhost/",
+    *,
+    timeout: float | None = None,
+    heartbeat: int | None = None,
+    context: ssl.SSLContext | None = None,
+    credentials: Credentials | None = None,
+    backoff: Backoff | None = DEFAULT_BACKOFF,
+    give_up_after: float | None = None,
+) -> Opening[Connection]:
+    """A connection of AMQP 0-10: `async with connect(url) as connection`, or `connection = await connect(url)`.
+
+    url            as for `harebell.connect`; several are tried in turn
+    timeout        seconds for connecting, and for each call that does not say otherwise, the wait for a lost connection
+                   included; 30 when the URL says nothing
+    heartbeat      seconds, within the broker's limits; wins over the URL's; 0 takes the longest that the broker allows
+    context        a TLS context of your own, for amqps; wins over the URL's files
+    credentials    called at each dial for (user name, password or token); may be a coroutine function
+    backoff        delays between the attempts to come back; None: the connection ends with its transport
+    give_up_after  seconds without a connection after which it is closed with RecoveryGaveUp; None is never
+
+    Raises (when awaited) InvalidArgument for a URL that cannot be understood, ConnectionLost when no broker answers,
+    AccessRefused for a refused login, InvalidPath for a vhost that is missing, NotImplemented from a broker that does
+    not speak AMQP 0-10, DeadlineExceeded.
+    """
+
+    async def make() -> Connection:
+        urls = [url] if isinstance(url, str | ConnectionParameters) else list(url)
+        if not urls:
+            raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
+        if give_up_after is not None and (backoff is None or give_up_after < 0):
+            raise errors.InvalidArgument(f"give_up_after={give_up_after!r}: seconds, 0 or more, and a backoff")
+        hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
+        recovery = SessionRecovery(Dialer(SessionTransport, hosts, credentials), backoff, give_up_after)
+        await recovery.first_dial()
+        return Connection(recovery)
+
+    return Opening(make)
+
+
+class Connection:
+    """A connection to a broker, over every transport that carries it. Made by `connect`."""
+
+    def __init__(self, recovery: SessionRecovery) -> None:
+        self._recovery = recovery
+
+    @property
+    def state(self) -> State:
+        if self.is_closed:
+            return "closed"
+        return "reconnecting" if self._recovery.reviving else "open"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for good; False while it is reconnecting."""
+        return self._recovery.reason is not None
+
+    @property
+    def closed_reason(self) -> errors.HarebellError | None:
+        """Why it is closed for good; None while it is open or reconnecting."""
+        return self._recovery.reason
+
+    @property
+    def parameters(self) -> ConnectionParameters:
+        """Of the host that it is, or was last, connected to."""
+        return self._recovery.transport.parameters
+
+    @property
+    def server_properties(self) -> Map:
+        """What the broker says about itself: product, version."""
+        return self._recovery.transport.handshake.server_properties
+
+    def session(
+        self, name: str | None = None, *, timeout: int = 300, force: bool = False, keep: bool = False
+    ) -> Opening[Session]:
+        """A session: `async with connection.session("orders") as session`, or `session = await connection.session()`.
+
+        name     of the user's sessions in the virtual host; one that exists goes on, but for its subscriptions and
+                 unsettled deliveries, which end and return. None makes a name
+        timeout  seconds that the broker is to keep the session while it has no connection; `session.timeout` is what
+                 it grants. 0: a lost connection is the end of it
+        force    take the session from another connection that has it
+        keep     leaving the `async with` block leaves the session at the broker, for its timeout
+
+        Raises (when awaited) SessionDetached when another connection has the session, ResourceError when the broker
+        takes no more of them, DeadlineExceeded.
+        """
+        if not 0 <= timeout <= MOST_TIMEOUT or timeout != int(timeout):
+            raise errors.InvalidArgument(f"timeout is {timeout}: 0 to {MOST_TIMEOUT} whole seconds are possible")
+        chosen = uuid.uuid4().hex if name is None else name
+        if not 0 < len(chosen.encode()) <= MOST_NAME:
+            raise errors.InvalidArgument(f"the name of a session has 1 to {MOST_NAME} bytes")
+
+        async def make() -> Session:
+            core = self._recovery.new_session(chosen, int(timeout), force=force)
+            try:
+                await core.opened(core.deadline(None))
+            except BaseException:
+                core.hang_up(keep=name is not None)  # one of that name may be another program's
+                raise
+            return Session(core, keep=keep)
+
+        return Opening(make)
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        """Say goodbye and close the transport. Closing twice, or a lost connection, is no error.
+
+        The broker keeps sessions that were not closed for their timeout. One that does not answer within the timeout is
+        left without its answer.
+        """
+        transport = self._recovery.say_goodbye()
+        try:
+            async with asyncio.timeout(self._recovery.timeout if timeout is None else timeout):
+                await asyncio.shield(transport.gone)
+        except TimeoutError:
+            transport.abort()
+        except BaseException:
+            transport.closed()
+            raise
+
+    async def wait_closed(self) -> errors.HarebellError:
+        """Wait until the connection has ended for good, and give the reason."""
+        await asyncio.shield(self._recovery.over)
+        assert self.closed_reason is not None  # what `over` says
+        return self.closed_reason
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            self._recovery.say_goodbye().closed()  # a cancelled task does not wait for the network
+            return
+        await self.close()

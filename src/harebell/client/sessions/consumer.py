@@ -1,0 +1,185 @@
+"""A subscription of a session as an asynchronous iterator.
+
+    async for delivery in session.consume("work", window=500):
+        delivery.accept()
+
+It lives on over a lost connection, and no delivery comes twice by it. It ends with the reason when the session ends or
+its state is lost, and without one after a cancel of our own. Leaving the `async with` block, or dropping the iterator,
+cancels the subscription and releases what was not taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final, Self
+
+from harebell import errors
+from harebell.client.sessions.calls import Call, Sent
+from harebell.client.sessions.core import SessionCore
+from harebell.client.sessions.messages import Delivery
+from harebell.client.sessions.subscription import Subscription
+from harebell.protocol.conversion.field_values import to_map
+from harebell.protocol.v010 import commands as c
+from harebell.protocol.v010.domains import AcceptMode, AcquireMode, CreditUnit, FlowMode
+from harebell.protocol.v091 import TableLike
+
+__all__ = ["MOST_CREDIT", "Consumer", "subscribe_commands"]
+
+FAIR: Final = 256  # deliveries handed out before other tasks get their turn
+MOST_CREDIT: Final = 0xFFFF_FFFE  # a credit has 32 bits, and all of them set say that there is no limit
+MOST_WINDOW: Final = 32_768  # deliveries: half of what a session has room for, received and not complete
+
+
+def subscribe_commands(
+    subscription: Subscription,
+    queue: str,
+    mode: FlowMode,
+    messages: int,
+    size: int | None,
+    *,
+    exclusive: bool = False,
+    arguments: TableLike | None = None,
+) -> list[Sent]:
+    """The commands that subscribe and give credit: so many messages, and bytes (None: without limit)."""
+    tag = subscription.tag
+    accept = AcceptMode.NONE if subscription.no_ack else AcceptMode.EXPLICIT
+    acquire = AcquireMode.NOT_ACQUIRED if subscription.browsing else AcquireMode.PRE_ACQUIRED
+    more = None if arguments is None else to_map(arguments)
+    return [
+        Sent(c.MessageSubscribe(queue, tag, accept, acquire, exclusive, arguments=more)),
+        Sent(c.MessageSetFlowMode(tag, mode)),
+        Sent(c.MessageFlow(tag, CreditUnit.BYTE, MOST_CREDIT + 1 if size is None else size)),
+        Sent(c.MessageFlow(tag, CreditUnit.MESSAGE, messages, sync=mode == FlowMode.WINDOW)),  # else more follows
+    ]
+
+
+class Consumer:
+    """An asynchronous iterator of Delivery, made by `session.consume`; it subscribes when it is entered or first asked.
+
+    Several tasks may iterate over one consumer; each delivery goes to one of them.
+    """
+
+    def __init__(
+        self,
+        core: SessionCore,
+        queue: str,
+        *,
+        tag: str,
+        window: int,
+        window_bytes: int | None,
+        no_ack: bool,
+        browsing: bool,
+        exclusive: bool,
+        arguments: TableLike | None,
+        timeout: float | None,
+    ) -> None:
+        if not 1 <= window <= MOST_WINDOW:
+            raise errors.InvalidArgument(f"window is {window}: 1 to {MOST_WINDOW} messages are possible")
+        if window_bytes is not None and not 1 <= window_bytes <= MOST_CREDIT:
+            raise errors.InvalidArgument(f"window_bytes is {window_bytes}: 1 to {MOST_CREDIT} are possible")
+        self._core = core
+        self._loop = core.loop
+        self._starting: asyncio.Future[None] | None = None
+        self._handed = 0
+        self._queue = queue
+        self._timeout = timeout
+        self._subscription = Subscription(core.loop, tag, no_ack=no_ack, browsing=browsing)
+        self._commands = subscribe_commands(
+            self._subscription,
+            queue,
+            FlowMode.WINDOW,
+            window,
+            window_bytes,
+            exclusive=exclusive,
+            arguments=arguments,
+        )
+
+    @property
+    def tag(self) -> str:
+        """The consumer tag, which is the destination of its transfers."""
+        return self._subscription.tag
+
+    @property
+    def buffered(self) -> int:
+        """Deliveries that came and were not taken yet."""
+        return len(self._subscription.buffer)
+
+    async def start(self) -> None:
+        """Subscribe if that is not done. NotFound for a missing queue (the session ends with it), DeadlineExceeded."""
+        while self._starting is not None:
+            if self._starting.done():
+                return
+            await asyncio.wait([self._starting])  # another task subscribes
+        starting = self._starting = self._loop.create_future()
+        subscription = self._subscription
+        self._core.deliveries.subscribe(subscription)
+        call = Call(self._loop)
+        try:
+            await self._core.call("message.subscribe", *self._commands, timeout=self._timeout, call=call)
+        except BaseException:
+            if call.number is None:
+                self._core.deliveries.unsubscribe(subscription)
+            else:
+                self._core.deliveries.abandon(subscription)
+            self._subscription = Subscription(
+                self._loop, subscription.tag, no_ack=subscription.no_ack, browsing=subscription.browsing
+            )
+            self._starting = None
+            raise
+        finally:
+            starting.set_result(None)
+
+    async def cancel(self, *, timeout: float | None = None) -> None:
+        """End the subscription; what was not taken is released. In a session that has ended, or twice, no error."""
+        subscription = self._subscription
+        if self._subscribed and self._core.reason is None and self._core.lost is None:
+            await self._core.call("message.cancel", Sent(c.MessageCancel(self.tag, sync=True)), timeout=timeout)
+        returned = len(subscription.buffer)
+        if not subscription.finished:
+            self._core.deliveries.unsubscribe(subscription)
+        if returned and not subscription.no_ack:
+            await self._core.call("message.release", Sent(c.ExecutionSync(sync=True)), timeout=timeout)
+
+    @property
+    def _started(self) -> bool:
+        return self._starting is not None and self._starting.done()
+
+    @property
+    def _subscribed(self) -> bool:
+        return self._started and not self._subscription.finished
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            self._core.deliveries.abandon(self._subscription)  # a cancelled task does not wait for the network
+            return
+        try:
+            await self.cancel()
+        except errors.HarebellError:
+            if kind is None:
+                raise
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        if not self._started:
+            await self.start()
+        self._handed += 1
+        if not self._handed % FAIR:
+            await asyncio.sleep(0)
+        if not self._subscription.buffer:
+            await self._subscription.filled()
+        return self._core.deliveries.take(self._subscription)
+
+    def __del__(self) -> None:
+        # `async for` has no way to say that it was left; the last reference going away says it.
+        subscription: Subscription | None = getattr(self, "_subscription", None)
+        if subscription is not None and self._subscribed and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._core.deliveries.abandon, subscription)

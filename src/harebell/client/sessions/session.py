@@ -1,0 +1,451 @@
+"""What a program holds of a session of AMQP 0-10: publish, consume, declare, transactions.
+
+Every call waits while the connection is lost, within its timeout, and every command is executed once, however often the
+connection breaks. What the broker refuses ends the session, as the specification has it (execution.exception): the call
+raises the exception of its code, and so do all that wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Iterable
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from harebell import errors
+from harebell.client.messages import Message, Publication
+from harebell.client.sessions.calls import Batch, Call, Sent
+from harebell.client.sessions.consumer import Consumer, subscribe_commands
+from harebell.client.sessions.core import SessionCore
+from harebell.client.sessions.descriptions import ExchangeDescription, QueueDescription, exchange_of, queue_of
+from harebell.client.sessions.messages import Delivery, transfer
+from harebell.client.sessions.subscription import Subscription
+from harebell.client.sessions.transaction import Transaction
+from harebell.protocol.conversion.field_values import to_map
+from harebell.protocol.v010 import Command, Map, Struct, commands as c
+from harebell.protocol.v010.domains import FlowMode
+from harebell.protocol.v010.structs import ExchangeBoundResult, ExchangeQueryResult, QueueQueryResult
+from harebell.protocol.v091 import TableLike
+
+__all__ = ["Session"]
+
+CHUNK: Final = 256  # publications between two turns of the loop
+
+S = TypeVar("S", bound=Struct)
+
+
+class Session:
+    """A session, over every connection that carries it. Made by `connection.session`."""
+
+    def __init__(self, core: SessionCore, *, keep: bool) -> None:
+        self._core = core
+        self._keep = keep
+        self._tags = 0
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    @property
+    def timeout(self) -> int | None:
+        """Seconds that the broker keeps the session without a connection, as it was granted; None before that."""
+        return self._core.granted
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the broker had a session of this name when it was opened: its numbers go on."""
+        return self._core.resumed
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it can be used this moment; see `is_closed`."""
+        return self._core.usable
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended for good."""
+        return self._core.reason is not None
+
+    @property
+    def closed_reason(self) -> errors.HarebellError | None:
+        """Why it has ended; None before that."""
+        return self._core.reason
+
+    @property
+    def state_lost(self) -> errors.SessionStateLost | None:
+        """Set when the broker no longer has the state of the session: see `start_over`."""
+        return self._core.lost
+
+    @property
+    def incomplete(self) -> int:
+        """How many commands were sent and are not complete."""
+        return self._core.incomplete
+
+    async def start_over(self, *, timeout: float | None = None) -> None:
+        """Go on after the state is lost, with a new one.
+
+        What was not complete is not sent again: the program publishes it again, or not. Consumers have ended, exclusive
+        queues are gone, a transaction is rolled back, and unsettled deliveries come again to a new consumer.
+        LocalProtocolError when the state is not lost.
+        """
+        await self._core.start_over(self._core.deadline(timeout))
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def close(self, *, keep: bool = False, timeout: float | None = None) -> None:
+        """Wait until all commands are complete, and leave the session.
+
+        keep  the broker keeps it for its timeout, for another program that goes on under its name; else it ends now
+
+        A session that has ended is no error. SessionStateLost when it has lost its state and has not started over;
+        DeadlineExceeded when not all was completed in time: then the session is left without an answer.
+        """
+        core = self._core
+        if core.reason is not None:
+            return
+        lost, deadline = core.lost, core.deadline(timeout)
+        try:
+            if lost is None:
+                await self.sync(timeout=timeout)
+            await core.detach(deadline, keep=keep)
+        except BaseException:
+            core.hang_up(keep=keep)
+            raise
+        if lost is not None:
+            raise lost
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        core = self._core
+        if kind is None:
+            await self.close(keep=self._keep)
+        elif issubclass(kind, asyncio.CancelledError):
+            core.hang_up(keep=self._keep)  # a cancelled task does not wait for the network
+        elif core.reason is None:
+            try:
+                await core.detach(core.deadline(None), keep=self._keep)
+            except errors.HarebellError:
+                core.hang_up(keep=self._keep)  # the block's own error is raised
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        message: Message | bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        mandatory: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Publish one message; it is in every queue it was routed to, and on disk where it has to be.
+
+        Nacked when a queue refuses it, Unroutable when a mandatory one reached no queue. DeadlineExceeded says whether
+        it was held back, and is not sent; else it stays in the session and is published once, as it is when this call
+        is cancelled. LocalProtocolError and InvalidArgument when it does not fit the wire: nothing is sent.
+        """
+        core = self._core
+        sent = transfer(message, exchange, routing_key, mandatory=mandatory, sync=True)
+        core.check_transaction("publish")
+        deadline = core.deadline(timeout)
+        if not core.enter_nowait():
+            await core.enter(deadline, "message.transfer")
+        call = Call(core.loop)
+        call.number = number = core.issue(sent, call)
+        await core.answered(call, deadline, "message.transfer")
+        if call.rejection is not None:
+            raise call.rejection.error(number, exchange, routing_key)
+
+    async def publish_many(
+        self,
+        publications: Iterable[Publication] | AsyncIterable[Publication],
+        *,
+        window: int = 5000,
+        timeout: float | None = None,
+    ) -> int:
+        """Publish all of them, one behind the other without waiting; count them once all are complete.
+
+        window   how many may be incomplete at a time
+        timeout  seconds for the whole of it
+
+        PublishesFailed when some were refused or reached no queue: all others are published.
+        """
+        if window < 1:
+            raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
+        core, count = self._core, 0
+        core.check_transaction("publish_many")
+        batch, deadline = Batch(core.loop), core.deadline(timeout)
+        between = max(1, window // 2)  # publications after which the broker is asked what is complete
+        if isinstance(publications, AsyncIterable):
+            async for publication in publications:
+                await self._put(publication, count, batch, window, between, deadline)
+                count += 1
+        else:
+            for publication in publications:
+                await self._put(publication, count, batch, window, between, deadline)
+                count += 1
+                if not count % CHUNK:
+                    await asyncio.sleep(0)
+        await core.enter(deadline, "publish_many")
+        call = Call(core.loop)
+        core.issue(Sent(c.ExecutionSync(sync=True)), call)
+        await core.answered(call, deadline, "publish_many")
+        if batch.failures:
+            first = min(batch.failures)
+            raise errors.PublishesFailed(
+                f"{len(batch.failures)} of {count} publications failed, the first is {first}: {batch.failures[first]}",
+                batch.failures,
+            )
+        return count
+
+    async def _put(
+        self, publication: Publication, position: int, batch: Batch, window: int, between: int, deadline: float
+    ) -> None:
+        core, exchange, routing_key = self._core, publication.exchange, publication.routing_key
+        sent = transfer(publication.message, exchange, routing_key, mandatory=publication.mandatory)
+        while len(batch.incomplete) >= window and batch.error is None:
+            await core.wait(batch.change(), deadline, "publish_many")
+        if batch.error is not None:
+            raise batch.error
+        if not core.enter_nowait():
+            await core.enter(deadline, "publish_many")
+        batch.incomplete[core.issue(sent, batch)] = (position, exchange, routing_key)
+        if not (position + 1) % between:
+            core.issue(Sent(c.ExecutionSync(sync=True)))
+        core.flush()
+
+    async def sync(self, *, timeout: float | None = None) -> None:
+        """Wait until everything so far is complete, settlements too (execution.sync)."""
+        await self._call(c.ExecutionSync(sync=True), timeout)
+
+    def transaction(self, *, timeout: float | None = None) -> Transaction:
+        """What is published and accepted in `async with session.transaction()` takes effect as one unit.
+
+        timeout  seconds for the commit, or the rollback after an error in the block
+
+        One at a time. From the first one on the session is transactional: publishing and accepting outside of a
+        transaction is a LocalProtocolError, and a consumer without acceptance (no_ack) is refused by the broker.
+        """
+        return Transaction(self._core, timeout)
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        window: int = 500,
+        window_bytes: int | None = None,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> Consumer:
+        """An iterator over the messages of a queue: `async for delivery in session.consume("work")`.
+
+        window        how many deliveries may be unsettled (with `no_ack`: not taken) at a time; at most 32,768
+        window_bytes  how many bytes they may have together, headers included; a message larger than that never comes
+        no_ack        a message is settled when it is sent (accept-mode none)
+        exclusive     no other consumer may have the queue
+        consumer_tag  a name of one's own; "" makes one
+        timeout       seconds for subscribing; waiting for a delivery has no deadline
+
+        A missing queue (NotFound) and the like end the session.
+        """
+        return self._consumer(
+            queue, window, window_bytes, consumer_tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments,
+            timeout=timeout,
+        )  # fmt: skip
+
+    def browse(
+        self,
+        queue: str,
+        *,
+        window: int = 500,
+        window_bytes: int | None = None,
+        consumer_tag: str = "",
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> Consumer:
+        """An iterator over copies of the messages of a queue, which stay there; `delivery.acquire()` takes one out.
+
+        It does not end with the queue: it waits for further messages. The arguments are those of `consume`; the windows
+        count what is not taken.
+        """
+        return self._consumer(
+            queue, window, window_bytes, consumer_tag, browsing=True, arguments=arguments, timeout=timeout
+        )
+
+    def _consumer(
+        self,
+        queue: str,
+        window: int,
+        window_bytes: int | None,
+        tag: str,
+        *,
+        no_ack: bool = False,
+        browsing: bool = False,
+        exclusive: bool = False,
+        arguments: TableLike | None,
+        timeout: float | None,
+    ) -> Consumer:
+        return Consumer(
+            self._core, queue, tag=tag or self._new_tag("consumer"), window=window, window_bytes=window_bytes,
+            no_ack=no_ack, browsing=browsing, exclusive=exclusive, arguments=arguments, timeout=timeout,
+        )  # fmt: skip
+
+    def _new_tag(self, kind: str) -> str:
+        self._tags += 1
+        return f"{kind}-{self._tags}"
+
+    async def get(self, queue: str, *, no_ack: bool = False, timeout: float | None = None) -> Delivery | None:
+        """One message, or None when the queue is empty.
+
+        When this is cancelled, a message that comes all the same goes back to the queue; with `no_ack` it is lost.
+        """
+        core, deadline = self._core, self._core.deadline(timeout)
+        while True:
+            subscription = Subscription(core.loop, self._new_tag("get"), no_ack=no_ack, browsing=False)
+            tag, attempts = subscription.tag, core.attempts
+            commands = subscribe_commands(subscription, queue, FlowMode.CREDIT, 1, None)
+            commands += map(Sent, (c.MessageFlush(tag), c.MessageCancel(tag, sync=True)))
+            core.deliveries.subscribe(subscription)
+            try:
+                await core.call("message.flush", *commands, timeout=deadline - core.loop.time())
+                if subscription.buffer:
+                    return core.deliveries.take(subscription)
+            finally:
+                core.deliveries.unsubscribe(subscription)
+            if core.attempts == attempts:
+                return None
+            # The broker may have flushed while there was no connection, to nobody: ask again.
+
+    # -- topology ----------------------------------------------------------------------------------------------------
+
+    async def queue_declare(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        passive: bool = False,
+        alternate_exchange: str | None = None,
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Declare the queue; an existing one stays as it is. With `passive` only ask: NotFound when missing.
+
+        exclusive           for this session alone, which keeps it over a lost connection
+        alternate_exchange  where rejected messages go
+        """
+        more = _map(arguments)
+        await self._call(
+            c.QueueDeclare(name, alternate_exchange, passive, durable, exclusive, auto_delete, more, sync=True), timeout
+        )
+
+    async def queue_query(self, name: str, *, timeout: float | None = None) -> QueueDescription | None:
+        """What the queue is, with its messages and consumers at this moment; None when it is missing."""
+        return queue_of(await self._ask(c.QueueQuery(name, sync=True), QueueQueryResult, timeout))
+
+    async def message_count(self, name: str, *, timeout: float | None = None) -> int:
+        """How many messages are ready in the queue at this moment. NotFound, and the session goes on."""
+        found = await self.queue_query(name, timeout=timeout)
+        if found is None:
+            raise errors.NotFound(f"no queue '{name}'")
+        return found.message_count
+
+    async def queue_bind(
+        self,
+        queue: str,
+        exchange: str,
+        binding_key: str = "",
+        *,
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Route from the exchange to the queue. NotFound when either is missing."""
+        await self._call(c.ExchangeBind(queue, exchange, binding_key, _map(arguments), sync=True), timeout)
+
+    async def queue_unbind(
+        self, queue: str, exchange: str, binding_key: str = "", *, timeout: float | None = None
+    ) -> None:
+        """Undo `queue_bind` with the same key. NotFound when there is no such binding."""
+        await self._call(c.ExchangeUnbind(queue, exchange, binding_key, sync=True), timeout)
+
+    async def bound(
+        self,
+        exchange: str,
+        queue: str = "",
+        binding_key: str | None = None,
+        *,
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Whether there is such a binding; "" and None stand for any queue, any key, any arguments."""
+        command = c.ExchangeBound(exchange, queue, binding_key, _map(arguments), sync=True)
+        found = await self._ask(command, ExchangeBoundResult, timeout)
+        return not any(getattr(found, name) for name in found.fields())
+
+    async def queue_purge(self, name: str, *, timeout: float | None = None) -> None:
+        """Drop the ready messages of the queue."""
+        await self._call(c.QueuePurge(name, sync=True), timeout)
+
+    async def queue_delete(
+        self, name: str, *, if_unused: bool = False, if_empty: bool = False, timeout: float | None = None
+    ) -> None:
+        """Delete the queue. NotFound when it is missing, PreconditionFailed when an `if_` does not hold."""
+        await self._call(c.QueueDelete(name, if_unused, if_empty, sync=True), timeout)
+
+    async def exchange_declare(
+        self,
+        name: str,
+        type: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        passive: bool = False,
+        alternate_exchange: str | None = None,
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Declare the exchange. NotAllowed when it exists and differs; with `passive`, NotFound when missing."""
+        more = _map(arguments)
+        await self._call(
+            c.ExchangeDeclare(name, type, alternate_exchange, passive, durable, auto_delete, more, sync=True), timeout
+        )
+
+    async def exchange_query(self, name: str, *, timeout: float | None = None) -> ExchangeDescription | None:
+        """What the exchange is; None when it is missing."""
+        return exchange_of(name, await self._ask(c.ExchangeQuery(name, sync=True), ExchangeQueryResult, timeout))
+
+    async def exchange_delete(self, name: str, *, if_unused: bool = False, timeout: float | None = None) -> None:
+        """Delete the exchange and its bindings. NotFound when it is missing."""
+        await self._call(c.ExchangeDelete(name, if_unused, sync=True), timeout)
+
+    async def _call(self, command: Command, timeout: float | None) -> Call:
+        return await self._core.call(command.NAME, Sent(command), timeout=timeout)
+
+    async def _ask(self, command: Command, kind: type[S], timeout: float | None) -> S:
+        result = (await self._call(command, timeout)).result
+        if not isinstance(result, kind):
+            said = f"{command.NAME} was completed without its result"
+            raise errors.RemoteProtocolError(
+                errors.InternalError, said, command.KEY[0], command.KEY[1], scope="channel"
+            )
+        return result
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "attached" if self.is_attached else "detached"
+        return f"<Session {self.name!r}, {state}>"
+
+
+def _map(arguments: TableLike | None) -> Map | None:
+    return None if arguments is None else to_map(arguments)

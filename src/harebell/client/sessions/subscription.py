@@ -1,0 +1,72 @@
+"""One message.subscribe of a session: what came and was not taken, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from harebell import errors
+from harebell.client.core.slots import copy_of
+from harebell.client.sessions.messages import Delivery
+
+__all__ = ["Subscription"]
+
+
+class Subscription:
+    """A subscription; its session restores it after a loss, so it knows of none.
+
+    tag       its destination
+    no_ack    accept-mode none
+    browsing  acquire-mode not-acquired
+    buffer    deliveries that were not taken
+    reason    why it has ended, where that was not the program's wish; `finished` in any case
+    """
+
+    __slots__ = ("_loop", "_waiters", "browsing", "buffer", "finished", "no_ack", "reason", "tag")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tag: str, *, no_ack: bool, browsing: bool) -> None:
+        self._loop = loop
+        self.tag = tag
+        self.no_ack = no_ack
+        self.browsing = browsing
+        self.buffer: deque[Delivery] = deque()
+        self.finished = False
+        self.reason: errors.HarebellError | None = None
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def add(self, delivery: Delivery) -> None:
+        self.buffer.append(delivery)
+        self._wake()
+
+    def end(self, reason: errors.HarebellError | None) -> None:
+        """Nothing comes any more; what is in the buffer is not handed out."""
+        if not self.finished:
+            self.finished, self.reason = True, reason
+            self.buffer.clear()
+            while self._waiters:
+                self._wake()
+
+    async def filled(self) -> None:
+        """Wait until there is a delivery. Raises what has ended the subscription, or StopAsyncIteration."""
+        while not self.buffer:
+            if self.finished:
+                if self.reason is not None:
+                    raise copy_of(self.reason)
+                raise StopAsyncIteration
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled() and self.buffer:
+                    self._wake()  # this one was woken and goes: the next in line takes the delivery
+                elif waiter in self._waiters:
+                    self._waiters.remove(waiter)
+                raise
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return

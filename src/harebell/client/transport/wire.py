@@ -1,0 +1,200 @@
+"""One transport as an asyncio.BufferedProtocol, for either dialect: reads, writes, heartbeats, the end.
+
+Output is gathered during a turn of the loop and written once at its end. Only a request whose answer will be awaited is
+written at once, when nothing was written since the last read: a program that asks one thing at a time saves a turn of
+the loop by that, and of many requests in one turn only the first is written so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol, cast
+
+from harebell import errors
+from harebell.defaults import GOODBYE_SECONDS
+
+__all__ = ["Wire", "WireEngine"]
+
+READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine; what no read reaches takes no memory
+
+
+class WireEngine(Protocol):
+    """The engine of a dialect, as a transport uses it."""
+
+    @property
+    def pending(self) -> int: ...
+    def data_to_send(self) -> bytes: ...
+    def send_heartbeat(self) -> None: ...
+
+
+class Wire(asyncio.BufferedProtocol):
+    """The reads and writes of one connection; what they mean is the subclass's.
+
+    opened          done once the handshake is, or the connection has failed
+    gone            done once the transport has ended
+    writing_paused  the transport holds more than it likes
+    flush_due       the loop's next turn writes what was gathered
+    """
+
+    engine: WireEngine
+    reason: errors.HarebellError | None  # why it is closed; None before that
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.opened: asyncio.Future[None] = loop.create_future()
+        self.gone: asyncio.Future[None] = loop.create_future()
+        self.writing_paused = False
+        self.reading_paused = False
+        self.flush_due = False
+        self._transport: asyncio.Transport | None = None
+        # For each read of a plain Protocol asyncio's own loop makes a buffer as large: 15 us where mmap has to do it.
+        self._received = memoryview(bytearray(READ_SIZE))
+        self._quiet = False  # nothing was written since the last read
+        self._last_sent = self._last_received = 0.0
+        self._suspected = False
+        self._heartbeat = 0
+        self._heart: asyncio.TimerHandle | None = None
+        self._goodbye: asyncio.TimerHandle | None = None
+
+    # -- what the subclass does --------------------------------------------------------------------------------------
+
+    @property
+    def stage(self) -> str:
+        """What the handshake waits for, for the text of an error."""
+        raise NotImplementedError
+
+    def made(self) -> None:
+        """The transport is there: begin the handshake."""
+        raise NotImplementedError
+
+    def read(self, data: bytes) -> None:
+        """Process what came."""
+        raise NotImplementedError
+
+    def broke(self, text: str, cause: BaseException | None = None) -> None:
+        """The connection is lost, by this cause; a second loss changes nothing."""
+        raise NotImplementedError
+
+    def writable(self) -> None:
+        """The transport takes output again."""
+        raise NotImplementedError
+
+    # -- asyncio.BufferedProtocol ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._last_sent = self._last_received = self.loop.time()
+        self.made()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return cast(bytearray, self._received)  # not one: asyncio's TLS fills slices of it
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_received = self.loop.time()
+        self._quiet = True
+        self.read(bytes(self._received[:nbytes]))
+
+    def pause_writing(self) -> None:
+        self.writing_paused = True
+
+    def resume_writing(self) -> None:
+        self.writing_paused = False
+        self.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.broke(f"the connection broke: {exc}" if exc else "the broker closed the connection without a word", exc)
+        self.engine.data_to_send()  # unsent for ever
+        for timer in (self._heart, self._goodbye):
+            if timer is not None:
+                timer.cancel()
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what was gathered, in the loop's next turn."""
+        if not self.flush_due:
+            self.loop.call_soon(self._flush)
+            self.flush_due = True  # last: an interrupt before it costs one flush too many, not all that follow
+
+    def ask(self) -> None:
+        """As `flush`, for a request whose answer will be awaited."""
+        if self._quiet and not self.flush_due:
+            self.flush_now()
+        else:
+            self.flush()
+
+    def flush_now(self) -> None:
+        """Write what was gathered, in this turn of the loop."""
+        transport, engine = self._transport, self.engine
+        if transport is None or transport.is_closing():
+            engine.data_to_send()
+        elif engine.pending:
+            self._quiet = False
+            transport.write(engine.data_to_send())
+            self._last_sent = self.loop.time()
+
+    def _flush(self) -> None:
+        self.flush_due = False
+        self.flush_now()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def closed(self) -> None:
+        """Close the transport once everything is written."""
+        transport = self._transport
+        if transport is not None and self._goodbye is None:
+            self.flush_now()
+            transport.close()
+            self.resume_reading()  # asyncio reports the end of a connection by reading
+            self._goodbye = self.loop.call_later(GOODBYE_SECONDS, transport.abort)
+
+    def abort(self) -> None:
+        """Drop the transport without another word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- back-pressure on reading ------------------------------------------------------------------------------------
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self.reading_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.reading_paused:
+            self.reading_paused = False
+            self._last_received = self.loop.time()
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    # -- heartbeats (specification of 0-9-1, 4.2.7; of 0-10, connection.heartbeat) -----------------------------------
+
+    def beat(self, heartbeat: int) -> None:
+        """Send and expect heartbeats of so many seconds from now on; 0 is none."""
+        self._heartbeat = heartbeat
+        if heartbeat:
+            self._heart = self.loop.call_later(heartbeat / 2, self._beat)
+
+    def _beat(self) -> None:
+        """Send one when nothing was sent for half the interval; give up when nothing came for two of them."""
+        heartbeat, now = self._heartbeat, self.loop.time()
+        if self._transport is None or self.reason is not None:
+            return
+        delay = heartbeat / 2
+        if now - self._last_sent >= heartbeat / 2 - 0.05 and not self.flush_due:
+            self.engine.send_heartbeat()
+            self.flush_now()
+        if now - self._last_received < 2 * heartbeat or self.reading_paused:
+            self._suspected = False
+        elif self._suspected:
+            self.broke(f"nothing came from the broker for {2 * heartbeat} s, two heartbeats")
+            self.abort()
+            return
+        else:
+            # The loop itself may have been held up; what came meanwhile is read in its next turns.
+            self._suspected = True
+            delay = min(delay, 0.2)
+        self._heart = self.loop.call_later(delay, self._beat)
