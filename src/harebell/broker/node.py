@@ -144,7 +144,14 @@ class Node:
         self.batch = Batch(
             call_soon, self.catalog, self.timers, self._close_all, sync=sync, files=self._files, stopwatch=stopwatch
         )
-        self.store = Store(data, self.batch.commit, self.timers.now, last_stop=last_stop, files=self._files)
+        self.store = Store(
+            data,
+            self.batch.commit,
+            self.timers.now,
+            self.batch.has_written,
+            last_stop=last_stop,
+            files=self._files,
+        )
         self.lobby = VirtualHost(self, "")  # the virtual host of a connection until connection.open
 
     def new_vhost(self, name: str) -> VirtualHost:
