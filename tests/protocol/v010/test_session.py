@@ -73,7 +73,7 @@ class CutAnywhere(RuleBasedStateMachine):
 
 
 TestCutAnywhere = CutAnywhere.TestCase
-TestCutAnywhere.settings = settings(stateful_step_count=40, deadline=None)
+TestCutAnywhere.settings = settings(stateful_step_count=40)
 
 
 def dialogue(pair: Pair) -> None:
