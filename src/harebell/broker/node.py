@@ -152,6 +152,7 @@ class Node:
             last_stop=last_stop,
             files=self._files,
         )
+        self.store.positions.waits = lambda: self.catalog.changed
         self.lobby = VirtualHost(self, "")  # the virtual host of a connection until connection.open
 
     def new_vhost(self, name: str) -> VirtualHost:
@@ -207,7 +208,7 @@ class Node:
             if connection.vhost is vhost:
                 connection.close(ConnectionForced(f"vhost '{name}' is deleted"))
                 yield
-        yield from self.expelling(ResourceDeleted(f"vhost '{name}' is deleted"), lambda each: each.vhost is vhost)
+        yield from self.expelling(ResourceDeleted(f"vhost '{name}' is deleted"), vhost=name)
         self.users.forget_vhost(name)
         yield from vhost.clearing()
         self.catalog.remove_vhost(name)
@@ -215,10 +216,16 @@ class Node:
         self.parameters.forget_vhost(name)
         vhost.policies.forget()
 
-    def expelling(self, error: AmqpError, wanted: Callable[[Session], bool]) -> Work:
-        """End these sessions of AMQP 0-10, which may have no connection; the clients of others get the error."""
+    def expelling(self, error: AmqpError, *, vhost: str | None = None, user: str | None = None) -> Work:
+        """End the sessions of AMQP 0-10 of this virtual host, or user, with and without a connection.
+
+        The clients of the former get the error.
+        """
+        for known in tuple(self.store.positions.known.values()):
+            if vhost in (None, known.vhost) and user in (None, known.user):
+                self.store.positions.forget(known)
         for session in tuple(self.sessions):
-            if wanted(session):
+            if vhost in (None, session.vhost.name) and user in (None, session.user):
                 yield from session.expel(error)
                 yield
 
@@ -353,6 +360,7 @@ class Node:
             for each in kept:
                 if self.batch.failed is None:
                     each.close()
+        self.store.positions.close()
         failed = self.batch.failed is not None
         try:
             if failed:

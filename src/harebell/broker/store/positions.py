@@ -12,7 +12,8 @@ was stored last is known by the records of the messages, which have session and 
 `GroupCommit.covered` says up to which sync the positions are on disk; until then a queue keeps what has these numbers.
 
 The end of a session is synced at once: a client that holds more than publications must not find a session without it.
-A torn end is cut. The file is written anew at each start, and when it has grown long.
+A torn end is cut. After damage elsewhere no session goes on: an old position would have commands executed twice. The
+file is written anew at each start, and when it has grown long.
 """
 
 from __future__ import annotations
@@ -86,12 +87,17 @@ class _Live:
         self.begin = begin
         self.position = position
 
+    @property
+    def size(self) -> int:
+        return len(self.begin) + len(self.position)
+
 
 class Positions:
     """The sessions that survive a restart.
 
     known    those of before, by virtual host, user and name, that have not come back yet
     busy     commands that were begun, stored something, and are not complete: nothing is covered meanwhile
+    waits    whether a position must not be written yet: declarations that it has are not on disk
     """
 
     deleted = False  # as a Writer of the batch
@@ -101,7 +107,9 @@ class Positions:
     ) -> None:
         self.known: dict[tuple[str, str, bytes], Known] = {}
         self.busy = 0
-        self._path, self._commit, self._changed, self._files = str(path), commit, changed, files
+        self.waits: Callable[[], bool] = lambda: False
+        self._path, self._folder = str(path), str(path.parent)
+        self._commit, self._changed, self._files = commit, changed, files
         self._live: dict[bytes, _Live] = {}
         self._moved: dict[bytes, Callable[[], bytes]] = {}
         self._begun: list[bytes] = []  # records to write before the positions
@@ -135,6 +143,12 @@ class Positions:
     def take(self, vhost: str, user: str, name: bytes) -> Known | None:
         """The session of that name that was there before the restart, and has come back now."""
         return self.known.pop((vhost, user, name), None)
+
+    def forget(self, known: Known) -> None:
+        """A session of before the restart has ended, or its owner is gone, unless it has come back."""
+        if self.known.get((known.vhost, known.user, known.name)) is known:
+            del self.known[known.vhost, known.user, known.name]
+            self.end(known.session)
 
     # -- sessions of now -----------------------------------------------------------------------------------------
 
@@ -184,6 +198,9 @@ class Positions:
     def flush(self) -> int:
         """Write what has changed. Returns the ticket of the sync that will cover it. OSError when the disk refuses."""
         self._dirty = False
+        if self.waits():
+            self._touch()
+            return 0
         synced = self._commit.synced
         moved = []
         for session, position in self._moved.items():
@@ -196,7 +213,7 @@ class Positions:
         ticket = max(ticket, self._commit.ticket(self._fd))
         if not self.busy:
             self._covering.append((ticket, synced))
-        if self._size > LONG and self._size > 4 * sum(len(live.begin) + len(live.position) for live in self._live.values()):
+        if self._size > LONG and self._size > 4 * sum(live.size for live in self._live.values()):
             self._rewrite()
         return ticket
 
@@ -218,7 +235,7 @@ class Positions:
             return 0
         new = not self._size
         self._fd = self._files.open(self._path, _WRITE, 0o640)
-        return self._commit.hand_over(self._files.open(os.path.dirname(self._path), _FOLDER)) if new else 0
+        return self._commit.hand_over(self._files.open(self._folder, _FOLDER)) if new else 0
 
     def _append(self, data: bytes) -> None:
         write_all(self._files, self._fd, data, self._size)
@@ -227,9 +244,7 @@ class Positions:
     def _rewrite(self) -> None:
         """Write the file anew, with the sessions that live."""
         files, new = self._files, self._path + ".new"
-        data = b"".join(
-            live.begin + _record(_POSITION, session, live.position) for session, live in self._live.items()
-        )
+        data = b"".join(live.begin + _record(_POSITION, session, live.position) for session, live in self._live.items())
         fd = files.open(new, _NEW, 0o640)
         try:
             write_all(files, fd, data, 0)
@@ -237,7 +252,7 @@ class Positions:
         finally:
             files.close(fd)
         files.replace(new, self._path)
-        folder = files.open(os.path.dirname(self._path), _FOLDER)
+        folder = files.open(self._folder, _FOLDER)
         try:
             files.fsync(folder)
         finally:
@@ -278,8 +293,21 @@ def _read(data: bytes, path: str) -> Iterator[Known]:
         else:
             begun.pop(session, None)
         at = end
+    if _is_damaged(data, at):
+        log.error("%s is damaged at byte %d: no session goes on, their clients are told", path, at)
+        return
     if at < len(data):
         log.warning("%s: cut %d bytes of a torn record at its end", path, len(data) - at)
     for session, told in begun.items():
         if session in positions:
             yield Known(session, *told, positions[session])
+
+
+def _is_damaged(data: bytes, at: int) -> bool:
+    """Whether a whole record follows somewhere behind what is none."""
+    for start in range(at + 1, len(data) - _HEAD.size):
+        crc, length = _HEAD.unpack_from(data, start)
+        end = start + _HEAD.size + length
+        if _KIND.size <= length and end <= len(data) and crc32(data[start + 4 : end]) == crc:
+            return True
+    return False

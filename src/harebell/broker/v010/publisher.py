@@ -27,6 +27,7 @@ from harebell.broker.operations.system_services import Requester, Service, has_s
 from harebell.broker.slices import CHECK, Work
 from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completions
 from harebell.broker.v010.messages import ForeignContent, is_exact
+from harebell.broker.v010.survival import Survival, keeps_numbers
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, ResourceError
 from harebell.protocol.conversion.properties import MAX_TTL, properties_of
@@ -59,6 +60,8 @@ class PublisherSession(Requester, Channel, Protocol):
 
     @property
     def completions(self) -> Completions: ...
+    @property
+    def survival(self) -> Survival: ...
     def hold_back(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Let a routed message wait for the commit, in a transaction. Returns whether there is one."""
 
@@ -73,11 +76,12 @@ class Target:
     """The route of a command and its delivery-properties, valid until the topology changes.
 
     delivery  the delivery-properties to store, encoded; None: as they came
+    numbered  messages have their number on disk
     """
 
     __slots__ = (
-        "address", "count", "delivery", "direct", "explicit", "immediate", "per_message", "queues", "service",
-        "stored", "told", "ttl",
+        "address", "count", "delivery", "direct", "explicit", "immediate", "numbered", "per_message", "queues",
+        "service", "stored", "told", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +101,7 @@ class Target:
         self.queues = (*direct, *queues)
         self.per_message = per_message
         self.stored = per_message or any(queue.stored for queue in queues)
+        self.numbered = not per_message and keeps_numbers(queues)
         self.explicit = command.accept_mode == AcceptMode.EXPLICIT
         self.told = self.explicit and not properties.discard_unroutable
         self.immediate = properties.immediate
@@ -146,11 +151,13 @@ class Publisher:
             target, exact = known.target, known.exact
             if known.head is not None:
                 content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
-        message, queues = self._routed(target, content, exact)
+        message, queues = self._routed(number, target, content, exact)
         if not queues:
             session.completions.add(number, self._unroutable(target), stored=False)
         elif session.hold_back(target, message, queues):
             session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=False)
+        elif not (queues := session.survival.without_stored(number, queues)):
+            session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=True)
         elif target.service is not None or self._is_wide(target, queues):
             session.work(number, c.MessageTransfer(), self._fan_out(number, target, message, queues))
             session.spend(CHECK)
@@ -161,8 +168,13 @@ class Publisher:
                 session.spend(len(queues))
 
     def _fan_out(self, number: int, target: Target, message: Message, queues: tuple[Sink, ...]) -> Work:
-        accepted = yield from self.deliver_in_steps(target, message, queues)
-        self._session.completions.add(number, _outcome(target, accepted), stored=True)
+        positions = self._session.node.store.positions
+        positions.busy += 1
+        try:
+            accepted = yield from self.deliver_in_steps(target, message, queues)
+            self._session.completions.add(number, _outcome(target, accepted), stored=True)
+        finally:
+            positions.busy -= 1
 
     def deliver_in_steps(
         self, target: Target, message: Message, queues: tuple[Sink, ...]
@@ -284,30 +296,43 @@ class Publisher:
         if not session.access.impersonates:
             raise AccessRefused(f"user-id is {user_id!r}, but the authenticated user is '{session.user}'")
 
-    def _routed(self, target: Target, content: Content, exact: bool) -> tuple[Message, tuple[Sink, ...]]:
+    def _routed(self, number: int, target: Target, content: Content, exact: bool) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues."""
-        queues = target.queues
-        foreign = ForeignContent(content)
-        message: Message
-        if target.ttl is not None or not exact:
-            message = MarkedMessage(target.address, foreign, ttl=target.ttl, origin=b"" if exact else content.header)
-        else:
-            message = Message(target.address, foreign)
+        queues, numbered = target.queues, target.numbered
+        vhost = self._session.vhost
         route: Route | None = None
         if target.per_message:
             keys = (target.address.routing_key,)
             properties, _ = properties_of(content)
-            vhost = self._session.vhost
             route = self._route(target, keys, properties, content)
             queues = (*target.direct, *(vhost.queues[name] for name in route.queues))
-            if vhost.trace is not None:
-                vhost.trace.published(self._session, message, keys, properties, route.queues)
+            numbered = not route.delayed and not route.remembered and keeps_numbers(queues)
+        mark = self._number(number, numbered) if target.stored else b""
+        foreign = ForeignContent(content)
+        message: Message
+        if mark or target.ttl is not None or not exact:
+            origin = b"" if exact else content.header
+            message = MarkedMessage(target.address, foreign, ttl=target.ttl, origin=origin, number=mark)
+        else:
+            message = Message(target.address, foreign)
+        if route is not None and vhost.trace is not None:
+            vhost.trace.published(self._session, message, keys, properties, route.queues)
         if target.ttl is not None:
             for queue in queues:
                 queue.enrich()
         if route is not None and (route.delayed or route.remembered):
-            queues = (*queues, *self._session.vhost.exchange_sinks(route, (target.address.routing_key,)))
+            queues = (*queues, *vhost.exchange_sinks(route, (target.address.routing_key,)))
         return message, queues
+
+    def _number(self, number: int, numbered: bool) -> bytes:
+        """What the message has on disk of its command; b"" where the session does not survive a restart."""
+        survival = self._session.survival
+        if not survival.able:
+            return b""
+        if not numbered:
+            survival.give_up()
+            return b""
+        return survival.number(number)
 
     def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:
         headers: Table = properties.headers or {}

@@ -193,10 +193,11 @@ class ReceivingHalf:
         complete, received = self._complete, self.received or 0
         out = sorted({number for number in without if number in complete and number not in self._known})
         if out:
-            complete, low = Marks(out[0]), out[0] + 1
-            for number in (*out[1:], self._highest() + 1):
-                for pair in self._complete.present(low, number - 1):
-                    complete.add(*pair)
+            low = min(complete.mark, out[0])
+            complete = Marks(low)
+            for number in (*out, self._highest() + 1):
+                for start, end in self._complete.present(low, number - 1):
+                    complete.add(start, end)
                 low = number + 1
         pairs = b"".join([_PAIR.pack(low, high) for low, high in complete.ranges()])
         return _SAVED.pack(0, min(self._known.mark, complete.mark), complete.mark, received) + pairs

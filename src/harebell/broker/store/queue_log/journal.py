@@ -67,7 +67,7 @@ class Journal:
         self.paged = self.page_at = 0
         self._name = name
         self._changed, self._now, self._note = changed, now, note
-        self._dirty = self._syncs_settlements = False
+        self._dirty = self._syncs_settlements = self._syncs_recovered = False
         self._used = False  # whether anything was ever stored
         self._idle = True  # whether nothing was written since the last `rest`
         self._cursor: QueueCursor | None = None
@@ -150,6 +150,9 @@ class Journal:
         if self._syncs_settlements:
             ticket = max(ticket, self.log.sync_settled())
             self._syncs_settlements = False
+        if self._syncs_recovered:
+            ticket = max(ticket, self.log.sync_recovered())
+            self._syncs_recovered = False
         return ticket
 
     def sync_settlements(self) -> None:
@@ -157,6 +160,11 @@ class Journal:
         if self._used:
             self._syncs_settlements = True
             self._touch()
+
+    def sync_recovered(self) -> None:
+        """Let the sync of the next `flush` cover what recovery found."""
+        self._syncs_recovered = True
+        self._touch()
 
     # -- reading back --------------------------------------------------------------------------------------------
 

@@ -363,7 +363,7 @@ class QueueLog:
             del self._changed[segment]
 
     def _retire(self, segment: Segment) -> bool:
-        """Unlink a segment with nothing left, or hold it while it has numbers that are needed. Returns whether it is gone."""
+        """Unlink a segment with nothing left, or hold it while its numbers are needed. Returns whether it is gone."""
         if segment.numbered > self._commit.covered:
             self._held[segment] = None
             return False
@@ -478,23 +478,25 @@ class QueueLog:
         self.flush()
         if self._tail is not None and not self._tail.left:
             self._drop_tail()
-        self._sync_recovered()
+        self.sync_recovered()
         self.sync_settled()
         self.rest()
 
-    def _sync_recovered(self) -> None:
-        """Sync the recovered files: the earlier process may not have synced them."""
-        files, commit = self._files, self._commit
+    def sync_recovered(self) -> int:
+        """Sync the recovered files, which the earlier process may not have done. Returns the ticket; 0: they are."""
+        files, commit, ticket = self._files, self._commit, 0
         if self._recovered:
-            commit.hand_over(files.open(str(Path(self.path).parent), _FOLDER))
+            for folder in (str(Path(self.path).parent), self.path):
+                ticket = commit.hand_over(files.open(folder, _FOLDER))
             self._renamed = True
         while self._recovered:
             segment = self._recovered[-1]
             if segment in self._segments:
-                commit.hand_over(files.open(segment.path, _OLD, 0o640))
+                ticket = commit.hand_over(files.open(segment.path, _OLD, 0o640))
                 if segment.settled_size:
                     self._unsynced[segment] = None
             self._recovered.pop()
+        return ticket
 
     def purge(self) -> int:
         """Settle everything. Returns the number of messages."""

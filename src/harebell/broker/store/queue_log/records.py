@@ -14,7 +14,7 @@ has: a file that was moved to another queue is not read there. 0 is of an older 
     | length of address (u16) | length of marks (u16)
     | address: exchange and routing key as short strings | marks | header and body frames, channel 1
 
-With the flag NUMBERED the marks begin with the session that sent the message (8 bytes) and the number of its command (u64).
+With the flag NUMBERED the marks begin with the session that sent the message (8 bytes) and its command (u64).
 
 After damage, reading continues at the next mark with a right CRC. Mark and seed are secret: a message whose body looks
 like a record is not taken for one, nor are old bytes of an earlier file on the disk.
@@ -42,7 +42,8 @@ from harebell.broker.store.queue_log.ranges import Ranges
 __all__ = [
     "DELIVERED", "FIELDS", "FORMAT", "HEAD", "HEADER_BYTES", "NUMBER_BYTES", "NUMBERED", "RETURNED", "SETTLED",
     "SETTLEMENT_BYTES", "TRANSIENT", "Header", "Key", "Stored", "encode_header", "encode_settlement", "find_record",
-    "pass_numbered", "pass_records", "position_of", "read_header", "read_records", "read_run", "read_settlements", "record_end", "skip_records",
+    "pass_numbered", "pass_records", "position_of", "read_header", "read_records", "read_run", "read_settlements",
+    "record_end", "skip_records",
 ]  # fmt: skip
 
 FORMAT: Final = 1
@@ -264,10 +265,10 @@ def read_run(
 ) -> tuple[int, list[_AddressT], list[bytes]]:
     """The plain messages that begin at `at`, with the positions from `first` to before `end` and without a gap.
 
-    A message is plain when it has neither deadline nor marks, but for its number. Returns the place where the run ends, the value in
-    `addresses` for the address of each message, and its frames. The bytes have been checked, so a record costs little
-    more than its slice: where deadline, lengths and address equal those of the record before, they are not parsed
-    again, and where many have one length (the bytes one record further on look like it), C code reads them.
+    A message is plain when it has neither deadline nor marks, but for its number. Returns the place where the run ends,
+    the value in `addresses` for the address of each message, and its frames. The bytes have been checked, so a record
+    costs little more than its slice: where deadline, lengths and address equal those of the record before, they are not
+    parsed again, and where many have one length (the bytes one record further on look like it), C code reads them.
     """
     unpack, size, view = _PLACE.unpack_from, len(data), memoryview(data)
     found: list[_AddressT] = []

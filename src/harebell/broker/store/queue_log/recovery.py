@@ -16,8 +16,8 @@ from typing import Final
 from harebell.broker.store.files import Damage, Files, read_all, remove
 from harebell.broker.store.queue_log.records import (
     HEADER_BYTES,
-    SETTLEMENT_BYTES,
     NUMBERED,
+    SETTLEMENT_BYTES,
     TRANSIENT,
     Header,
     Key,
