@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.queue_log.log import QueueLog
@@ -357,6 +357,7 @@ class Model:
 
 
 @settings(max_examples=150)
+@example([("publish", "a"), ("take", "a"), ("die", 0), ("publish", "a"), ("take", "a")])
 @given(st.lists(STEPS, max_size=30))
 def test_every_message_once_whatever_happens_to_the_broker(script: list[tuple[str, Any]]) -> None:
     with pytest.MonkeyPatch.context() as patch:

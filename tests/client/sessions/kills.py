@@ -108,7 +108,7 @@ async def _declare(connection: Connection) -> None:
 async def _publish(connection: Connection, enough: asyncio.Event, chance: random.Random) -> int:
     """Publish numbers until it is enough. Returns how many."""
     numbers = itertools.count()
-    async with connection.session("publisher", timeout=TIMEOUT) as session:
+    async with connection.session("publisher", timeout=int(TIMEOUT)) as session:
         while not enough.is_set():
             count = chance.choice((1, 1, 1, 30, 500))
             batch = [_publication(next(numbers)) for _ in range(count)]

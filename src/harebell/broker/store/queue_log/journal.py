@@ -163,7 +163,7 @@ class Journal:
 
     def sync_recovered(self) -> None:
         """Let the sync of the next `flush` cover what recovery found."""
-        self._syncs_recovered = True
+        self._used = self._syncs_recovered = True
         self._touch()
 
     # -- reading back --------------------------------------------------------------------------------------------
