@@ -50,6 +50,7 @@ from harebell.routing.wire_limits import check_name
 __all__ = ["CATALOG", "Node"]
 
 FAILED_STOP_SECONDS: Final = 2.0  # for a sync that hangs, when the store has failed anyway
+POSITION_MS: Final = 50  # between two writes of the positions of sessions, at least
 SWEEP_MS: Final = 60_000  # between two checks for overdue acknowledgements, at most
 
 DEFAULT_LIMITS: Final = Limits()
@@ -152,7 +153,9 @@ class Node:
             last_stop=last_stop,
             files=self._files,
         )
-        self.store.positions.waits = lambda: self.catalog.changed
+        positions = self.store.positions
+        positions.waits = lambda: self.catalog.changed
+        positions.later = lambda call: self.timers.at(self.timers.now() + POSITION_MS, call)
         self.lobby = VirtualHost(self, "")  # the virtual host of a connection until connection.open
 
     def new_vhost(self, name: str) -> VirtualHost:
@@ -360,7 +363,8 @@ class Node:
             for each in kept:
                 if self.batch.failed is None:
                     each.close()
-        self.store.positions.close()
+        if self.batch.failed is None:
+            self.store.positions.close()
         failed = self.batch.failed is not None
         try:
             if failed:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from harebell.broker import node as broker_node
 from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.queue_log.log import QueueLog
 from harebell.broker.v010.sessions import Sessions
@@ -357,10 +358,11 @@ class Model:
 
 
 @settings(max_examples=150)
-@example([("publish", "a"), ("take", "a"), ("die", 0), ("publish", "a"), ("take", "a")])
-@given(st.lists(STEPS, max_size=30))
-def test_every_message_once_whatever_happens_to_the_broker(script: list[tuple[str, Any]]) -> None:
+@example([("publish", "a"), ("take", "a"), ("die", 0), ("publish", "a"), ("take", "a")], 0)
+@given(st.lists(STEPS, max_size=30), st.sampled_from([0, 0, 50]))
+def test_every_message_once_whatever_happens_to_the_broker(script: list[tuple[str, Any]], lag: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker_node, "POSITION_MS", lag)
         patch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", 500)  # type: ignore[arg-type]
         model = Model()
         try:

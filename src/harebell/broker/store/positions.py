@@ -98,6 +98,7 @@ class Positions:
     known    those of before, by virtual host, user and name, that have not come back yet
     busy     commands that were begun, stored something, and are not complete: nothing is covered meanwhile
     waits    whether a position must not be written yet: declarations that it has are not on disk
+    later    calls back a little later: nobody waits for a position but old segments
     """
 
     deleted = False  # as a Writer of the batch
@@ -108,6 +109,7 @@ class Positions:
         self.known: dict[tuple[str, str, bytes], Known] = {}
         self.busy = 0
         self.waits: Callable[[], bool] = lambda: False
+        self.later: Callable[[Callable[[], None]], object] = lambda call: call()
         self._path, self._folder = str(path), str(path.parent)
         self._commit, self._changed, self._files = commit, changed, files
         self._live: dict[bytes, _Live] = {}
@@ -173,8 +175,9 @@ class Positions:
     def moved(self, session: bytes, position: Callable[[], bytes]) -> None:
         """Commands of the session are complete; `position` is called when it is written."""
         if session in self._live:
+            if not self._moved:
+                self.later(self._touch)
             self._moved[session] = position
-            self._touch()
 
     def end(self, session: bytes) -> None:
         """The session does not survive a restart any more. On disk when this returns. OSError when that refuses."""
@@ -224,7 +227,9 @@ class Positions:
             commit.covered = max(commit.covered, covering.popleft()[1])
 
     def close(self) -> None:
-        """Close the file, synced."""
+        """Write what has changed, and close the file, synced."""
+        if self._moved or self._begun:
+            self.flush()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._commit.hand_over(fd)

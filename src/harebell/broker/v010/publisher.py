@@ -26,7 +26,7 @@ from harebell.broker.node import Node
 from harebell.broker.operations.system_services import Requester, Service, has_service
 from harebell.broker.slices import CHECK, Work
 from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completions
-from harebell.broker.v010.messages import ForeignContent, is_exact
+from harebell.broker.v010.messages import ForeignContent, Form, is_exact
 from harebell.broker.v010.survival import Survival, keeps_numbers
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, ResourceError
@@ -118,14 +118,16 @@ class _Known:
     """What is known of a command and a header frame: their target, and whether 0-9-1 can say the same.
 
     head  the header frame to store; None: as it came
+    form  what 0-9-1 says
     """
 
-    __slots__ = ("exact", "head", "target")
+    __slots__ = ("exact", "form", "head", "target")
 
-    def __init__(self, target: Target, exact: bool, head: bytes | None) -> None:
+    def __init__(self, target: Target, exact: bool, head: bytes | None, form: Form) -> None:
         self.target = target
         self.exact = exact
         self.head = head
+        self.form = form
 
 
 class Publisher:
@@ -146,17 +148,16 @@ class Publisher:
         size = int.from_bytes(frames[2:4], "big")  # of the first frame, which nearly always has the whole header
         known = self._known.get((content.command, frames[:size]))
         if known is None:
-            target, exact, content = self._read(content, size)
-        else:
-            target, exact = known.target, known.exact
-            if known.head is not None:
-                content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
-        message, queues = self._routed(number, target, content, exact)
+            known, content = self._read(content, size)
+        elif known.head is not None:
+            content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
+        target = known.target
+        message, queues = self._routed(number, known, content)
         if not queues:
             session.completions.add(number, self._unroutable(target), stored=False)
         elif session.hold_back(target, message, queues):
             session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=False)
-        elif not (queues := session.survival.without_stored(number, queues)):
+        elif session.survival.stored and not (queues := session.survival.without_stored(number, queues)):
             session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=True)
         elif target.service is not None or self._is_wide(target, queues):
             session.work(number, c.MessageTransfer(), self._fan_out(number, target, message, queues))
@@ -262,10 +263,10 @@ class Publisher:
         self._targets[content.command[4:], delivery] = target
         return target
 
-    def _read(self, content: Content, size: int) -> tuple[Target, bool, Content]:
-        """Read and check command and header. Returns the target, and the message as it is stored.
+    def _read(self, content: Content, size: int) -> tuple[_Known, Content]:
+        """Read and check command and header. Returns what is known now, and the message as it is stored.
 
-        The second value says whether 0-9-1 can say the same, where that may matter.
+        Whether 0-9-1 can say the same is asked only where that may matter.
         """
         structs = dict(content.structs())
         delivery = structs.get(DELIVERY, b"\0\0")
@@ -282,12 +283,13 @@ class Publisher:
         if target.delivery is not None:
             stored = content.with_delivery(target.delivery, LARGEST_FRAME)
             head = stored.frames[: int.from_bytes(stored.frames[2:4], "big")]
+        known = _Known(target, exact, head, Form(stored))
         small = FRAME_HEADER < size <= MAX_KNOWN_SIZE and content.frames[:2] in _WHOLE_HEADERS
         if small and not _differs_each_time(properties, content):
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[content.command, content.frames[:size]] = _Known(target, exact, head)
-        return target, exact, stored
+            self._known[content.command, content.frames[:size]] = known
+        return known, stored
 
     def _check_user(self, user_id: bytes | None) -> None:
         session = self._session
@@ -296,8 +298,9 @@ class Publisher:
         if not session.access.impersonates:
             raise AccessRefused(f"user-id is {user_id!r}, but the authenticated user is '{session.user}'")
 
-    def _routed(self, number: int, target: Target, content: Content, exact: bool) -> tuple[Message, tuple[Sink, ...]]:
+    def _routed(self, number: int, known: _Known, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues."""
+        target, exact = known.target, known.exact
         queues, numbered = target.queues, target.numbered
         vhost = self._session.vhost
         route: Route | None = None
@@ -307,8 +310,8 @@ class Publisher:
             route = self._route(target, keys, properties, content)
             queues = (*target.direct, *(vhost.queues[name] for name in route.queues))
             numbered = not route.delayed and not route.remembered and keeps_numbers(queues)
-        mark = self._number(number, numbered) if target.stored else b""
-        foreign = ForeignContent(content)
+        mark = self._session.survival.mark(number, numbered) if target.stored else b""
+        foreign = ForeignContent(content, known.form)
         message: Message
         if mark or target.ttl is not None or not exact:
             origin = b"" if exact else content.header
@@ -323,16 +326,6 @@ class Publisher:
         if route is not None and (route.delayed or route.remembered):
             queues = (*queues, *vhost.exchange_sinks(route, (target.address.routing_key,)))
         return message, queues
-
-    def _number(self, number: int, numbered: bool) -> bytes:
-        """What the message has on disk of its command; b"" where the session does not survive a restart."""
-        survival = self._session.survival
-        if not survival.able:
-            return b""
-        if not numbered:
-            survival.give_up()
-            return b""
-        return survival.number(number)
 
     def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:
         headers: Table = properties.headers or {}

@@ -45,35 +45,32 @@ class SurvivingSession(Protocol):
 class Survival:
     """Whether, and from where, one session goes on after a restart.
 
-    active  it does; `able`: it does from its next durable message on
+    stored  the queues that have the message of a command from before the restart, by its number
     """
 
     def __init__(self, session: SurvivingSession, positions: Positions, known: Known | None) -> None:
         self._session, self._positions = session, positions
         self._key = b"" if known is None else known.session
-        self._stored = {} if known is None else known.stored
+        self.stored = {} if known is None else known.stored
         self._plain = True
 
-    @property
-    def active(self) -> bool:
-        return bool(self._key)
+    def mark(self, number: int, kept: bool) -> bytes:
+        """What the messages of this command have on disk; b"" where the session does not survive.
 
-    @property
-    def able(self) -> bool:
-        return bool(self._key) or (self._plain and self._session.timeout > 0)
-
-    def number(self, number: int) -> bytes:
-        """What the messages of this command have on disk. Only where it is `able`."""
-        if not self._key:
+        kept  the queues keep numbers: else the session does not survive from now on
+        """
+        if not kept:
+            self.give_up()
+        elif not self._key and self._plain and self._session.timeout:
             session = self._session
             self._key = self._positions.begin(
                 session.vhost.name, session.user, session.session_name, session.timeout, self._position()
             )
-        return NUMBER.pack(self._key, number)
+        return NUMBER.pack(self._key, number) if self._key else b""
 
     def without_stored(self, number: int, queues: tuple[Sink, ...]) -> tuple[Sink, ...]:
         """The queues that do not have the message of this command from before the restart."""
-        stored = self._stored.pop(number, None) if self._stored else None
+        stored = self.stored.pop(number, None)
         if stored is None:
             return queues
         for queue in queues:
@@ -107,7 +104,7 @@ class Survival:
     def end(self) -> None:
         """Nothing of the session is known after a restart. OSError when the disk refuses."""
         key, self._key = self._key, b""
-        self._stored.clear()
+        self.stored.clear()
         if key:
             self._positions.end(key)
 

@@ -308,11 +308,12 @@ def _wall_clock() -> int:
 
 def _encode_marks(message: Message) -> bytes:
     """The parts of a MarkedMessage beside its address and content, in bytes."""
+    if message.keys is None and message.ttl is None and not (message.bcc or message.died or message.origin):
+        return b""
     marks: dict[str, object] = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
     if message.origin:
         marks["origin"] = b64encode(message.origin).decode()
-    marks = {name: value for name, value in marks.items() if value}
-    data = json.dumps(marks).encode() if marks else b""
+    data = json.dumps({name: value for name, value in marks.items() if value}).encode()
     return data if len(data) <= MAX_MARKS else json.dumps({"died": message.died}).encode()
 
 
