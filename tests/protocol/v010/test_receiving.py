@@ -184,6 +184,19 @@ def test_a_saved_half_expects_what_was_not_complete() -> None:
     assert ReceivingHalf.load(loaded.save()).expected() == ((0, 0), (2, 3), (5, 6))
 
 
+def test_new_commands_may_come_before_those_that_a_restart_has_lost() -> None:
+    receiving = half(8)
+    receiving.complete(0, 2)
+    receiving.complete(5)
+    loaded = ReceivingHalf.load(receiving.save())
+    assert loaded.expected() == ((3, 4), (6, 8))
+    loaded.command_point(8, 0)
+    assert [loaded.receive(), loaded.receive()] == [8, 9]
+    assert loaded.expected() == ((3, 4), (6, 7), (10, 10))
+    loaded.command_point(3, 0)
+    assert [loaded.receive() for _ in range(8)] == [3, 4, None, 6, 7, None, None, 10]
+
+
 @given(st.sets(st.integers(0, 20)), st.integers(0, 8), st.sets(st.integers(0, 20)))
 def test_a_saved_half_leaves_out_what_is_to_be_executed_again(done: set[int], known: int, without: set[int]) -> None:
     receiving = half(20)

@@ -77,11 +77,12 @@ class Target:
 
     delivery  the delivery-properties to store, encoded; None: as they came
     numbered  messages have their number on disk
+    plain     all messages go to the same few queues, in the same way
     """
 
     __slots__ = (
-        "address", "count", "delivery", "direct", "explicit", "immediate", "numbered", "per_message", "queues",
-        "service", "stored", "told", "ttl",
+        "address", "count", "delivery", "direct", "explicit", "immediate", "numbered", "per_message", "plain",
+        "queues", "service", "stored", "told", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +108,8 @@ class Target:
         self.immediate = properties.immediate
         ttl = properties.ttl
         self.ttl = None if ttl is None or ttl > MAX_TTL else ttl
+        special = per_message or service is not None or properties.immediate or self.ttl is not None
+        self.plain = not special and 0 < len(self.queues) <= FEW
         self.delivery: bytes | None = None
         if properties.exchange != self.address.exchange or properties.redelivered:
             properties.exchange, properties.redelivered = self.address.exchange, False
@@ -131,9 +134,10 @@ class _Known:
 
 
 class Publisher:
-    """The publisher of one session."""
+    """The publisher of one session. `holds_back`: messages wait for a commit."""
 
     def __init__(self, session: PublisherSession) -> None:
+        self.holds_back = False
         self._session = session
         self._targets: dict[tuple[bytes, bytes], Target] = {}
         self._known: dict[tuple[bytes, bytes], _Known] = {}
@@ -152,6 +156,9 @@ class Publisher:
         elif known.head is not None:
             content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
         target = known.target
+        if target.plain and known.exact and not self.holds_back and not session.survival.stored:
+            self._publish_plain(number, target, ForeignContent(content, known.form))
+            return
         message, queues = self._routed(number, known, content)
         if not queues:
             session.completions.add(number, self._unroutable(target), stored=False)
@@ -167,6 +174,20 @@ class Publisher:
             session.completions.add(number, outcome, stored=target.stored)
             if len(queues) > FEW:
                 session.spend(len(queues))
+
+    def _publish_plain(self, number: int, target: Target, content: ForeignContent) -> None:
+        session, stored = self._session, target.stored
+        message: Message
+        if stored and (mark := session.survival.mark(number, target.numbered)):
+            message = MarkedMessage(target.address, content, number=mark)
+        else:
+            message = Message(target.address, content)
+        accepted = True
+        for queue in target.queues:
+            if not queue.publish(message):
+                accepted = False
+        target.count += 1
+        session.completions.add(number, _outcome(target, accepted), stored=stored)
 
     def _fan_out(self, number: int, target: Target, message: Message, queues: tuple[Sink, ...]) -> Work:
         positions = self._session.node.store.positions
@@ -257,7 +278,7 @@ class Publisher:
             by_message = vhost.router.exchange(exchange).depends_on is Dependence.MESSAGE
             target = Target(command, properties, queues, per_message=not route.cacheable or by_message)
         if vhost.trace is not None:
-            target.per_message = True
+            target.per_message, target.plain = True, False
         if len(self._targets) >= MAX_TARGETS:
             self._forget_targets()
         self._targets[content.command[4:], delivery] = target

@@ -283,7 +283,23 @@ class Session:
 
     # -- executing -----------------------------------------------------------------------------------------------
 
-    def execute(self, command: Command | Content | OversizedContent) -> None:
+    def publish(self, content: Content) -> None:
+        """Execute a command with a message, if it has not come before."""
+        command, number = content.command, None
+        try:
+            number = self.state.receiving.receive(command[3:4] == b"\1")
+            if number is None:
+                self.connection.reports(self.number)
+            elif command[:2] == c.MessageTransfer.KEY:
+                self.publisher.publish(number, content)
+            else:
+                raise NotImplemented540("the classes file and stream are not implemented")
+        except AmqpError as error:
+            self.fail(error, number, c.MessageTransfer())
+        except RemoteProtocolError as error:
+            self.fail(error.answer, number, None if number is None else c.MessageTransfer())
+
+    def execute(self, command: Command | OversizedContent) -> None:
         """Execute what the client sent, if it has not come before."""
         if isinstance(command, OversizedContent):
             sync = command.command[3:4] == b"\1"
@@ -298,14 +314,9 @@ class Session:
             self.fail(error.answer)
             return
         try:
-            if isinstance(command, Content):
-                if command.command[:2] != c.MessageTransfer.KEY:
-                    raise NotImplemented540("the classes file and stream are not implemented")
-                self.publisher.publish(number, command)
-            elif isinstance(command, OversizedContent):
+            if isinstance(command, OversizedContent):
                 raise ResourceError(f"a message of more than {command.limit} bytes")
-            else:
-                self._handle(number, command)
+            self._handle(number, command)
         except AmqpError as error:
             self.fail(error, number, _known(command))
         except RemoteProtocolError as error:
@@ -607,7 +618,7 @@ class Session:
         self.deliveries.watched = True
 
 
-def _known(command: Command | Content | OversizedContent) -> Command | None:
+def _known(command: Command | OversizedContent) -> Command | None:
     return command if isinstance(command, Command) else c.MessageTransfer()
 
 

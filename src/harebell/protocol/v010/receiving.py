@@ -109,14 +109,18 @@ class ReceivingHalf:
         self.next = number + 1
         self.begun = True
         if number >= self.received:
-            if number - self._complete.mark - self._complete.above >= self._max_incomplete:
+            complete = self._complete
+            if number - complete.mark - complete.above >= self._max_incomplete:
                 raise errors.RemoteProtocolError(
                     errors.ResourceError,
                     f"more than {self._max_incomplete} commands are not complete",
                     2,
                     scope="channel",
                 )
-            self._advance(number + 1)
+            if number == self.received and self._seen.step(number):
+                self.received = number + 1
+            else:
+                self._advance(number + 1)
         elif number in self._seen:
             if sync:
                 self._await(number)
