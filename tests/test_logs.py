@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import harebell
 from harebell.errors import LocalProtocolError
@@ -134,7 +134,7 @@ PLACES: dict[str, Place] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=25, deadline=None, suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@settings(max_examples=25)
 @given(text=TEXTS)
 @example(text=EVIL[0])
 @example(text=EVIL[1])

@@ -419,9 +419,7 @@ DYING: Final = tuple(name for name, arguments in QUEUES.items() if "x-dead-lette
 
 # `make torture` sets more; 20 take about ten seconds.
 EXAMPLES: Final = int(os.environ.get("HAREBELL_CRASHES", "20"))
-Crashes.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=30, deadline=None, report_multiple_bugs=False
-)
+Crashes.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=30, report_multiple_bugs=False)
 TestCrashes = pytest.mark.slow(Crashes.TestCase)
 
 

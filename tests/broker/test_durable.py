@@ -569,7 +569,7 @@ class DurableMachine(RuleBasedStateMachine):
         assert self.at.client.count() == len(self.ready)
 
 
-DurableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+DurableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestDurable = pytest.mark.slow(DurableMachine.TestCase)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from harebell.broker.auth.users import found
 from harebell.broker.operations.administration import administer
@@ -182,7 +182,6 @@ def test_a_common_pattern_comes_in_everywhere(kit: NodeKit, engine: Engine, door
         DOORS[door](kit, pattern)
 
 
-@settings(deadline=None)
 @given(REGULAR_EXPRESSIONS, st.lists(st.text("abB1.-_ é\n", max_size=8), min_size=1, max_size=8))
 def test_both_engines_give_the_same_verdict(pattern: str, names: list[str]) -> None:
     pytest.importorskip("re2")

@@ -177,5 +177,5 @@ class ClassicQueueMachine(RuleBasedStateMachine):
         assert sorted([*self.ready, *out, *self.gone]) == list(range(self.published))
 
 
-ClassicQueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ClassicQueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestClassicQueue = ClassicQueueMachine.TestCase

@@ -50,6 +50,53 @@ async def test_leaving_the_block_gives_back_the_rest(channel: Channel, queue: st
         await anext(consumer)
 
 
+@pytest.mark.parametrize("no_ack", [False, True])
+async def test_a_cancel_may_leave_what_came_to_be_taken(channel: Channel, queue: str, no_ack: bool) -> None:
+    await fill(channel, queue, 50)
+    consumer = channel.consume(queue, prefetch=20, no_ack=no_ack)
+    first = await anext(consumer)
+    await consumer.cancel(requeue=False)
+    left = [delivery async for delivery in consumer]
+    assert [d.body for d in (first, *left)] == [str(n).encode() for n in range(1 + len(left))]
+    await ready(channel, queue, 49 - len(left))
+    if not no_ack:
+        assert 1 + len(left) <= 20
+        left[-1].ack(multiple=True)
+    assert (await channel.queue_declare(queue, passive=True)).consumer_count == 0
+
+
+async def test_a_second_cancel_gives_back_what_the_first_left(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 50)
+    async with channel.consume(queue, prefetch=20) as consumer:
+        (await anext(consumer)).ack()
+        await channel.cancel(consumer.tag, requeue=False)
+        (await anext(consumer)).ack()
+        assert consumer.buffered
+    assert not consumer.buffered
+    await ready(channel, queue, 48)
+    consumer = channel.consume(queue, prefetch=20)
+    (await anext(consumer)).ack()
+    await consumer.cancel(requeue=False)
+    del consumer
+    await ready(channel, queue, 47)
+
+
+async def test_what_a_cancel_left_may_be_lost_with_the_channel(
+    connection: Connection, channel: Channel, queue: str
+) -> None:
+    await fill(channel, queue, 5)
+    consumer = channel.consume(queue)
+    first = await anext(consumer)
+    await consumer.cancel(requeue=False)
+    await connection.test().force_reconnect()
+    await ready(channel, queue, 5)
+    with pytest.raises(errors.AcknowledgeOrphans):
+        first.ack()
+    await consumer.cancel()  # gives back what came on this channel alone
+    assert not consumer.buffered
+    assert channel.is_open
+
+
 async def test_a_cancelled_iteration_gives_back_the_rest(channel: Channel, queue: str) -> None:
     await fill(channel, queue, 5)
     handed = asyncio.Event()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
+from hypothesis import Phase, given, seed, settings, strategies as st
 
 from tests.differential.driver import OTHER_TIMES, Peer, Trace, run
 from tests.differential.random_scripts import LIFE, QUEUES, Script, scripts
@@ -24,13 +24,10 @@ Peers = Callable[..., tuple[Peer, Peer]]
 MINUTES = float(os.environ.get("HAREBELL_RANDOM_MINUTES", "0"))
 BATCH = 40  # scripts of one seed
 
-checks = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 repeatable = settings(
     derandomize=True,  # the seed is the test: every run plays the same scripts
     database=None,
-    deadline=None,
     phases=(Phase.generate,),  # shrinking would replay for minutes; the script is printed whole
-    suppress_health_check=checks,
 )
 
 

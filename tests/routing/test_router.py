@@ -9,6 +9,7 @@ import pytest
 
 from harebell.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from harebell.routing import Router, to_exchange, to_queue
+from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES
 from harebell.routing.router import PREDECLARED
 
 
@@ -163,6 +164,7 @@ def test_what_every_vhost_has(router: Router) -> None:
     assert fresh.declare_exchange("amq.topic", "topic", durable=True) is False
     assert fresh.has_exchange("amq.match")
     assert not fresh.has_exchange("x")
+    assert fresh.types == EXCHANGE_TYPES.keys()
     assert fresh.version == 0
 
 

@@ -114,5 +114,5 @@ class RouterModel(RuleBasedStateMachine):
             }
 
 
-RouterModel.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+RouterModel.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestRouterModel = RouterModel.TestCase

@@ -35,7 +35,7 @@ def reached(router: Router, exchange: str, keys: list[str], headers: dict[str, A
     return tuple(queues)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(definitions(), st.lists(messages(), min_size=1, max_size=6))
 def test_as_the_router_does(file: dict[str, Any], sent: list[tuple[str, str, dict[str, Any], str | None]]) -> None:
     router = router_of(file)

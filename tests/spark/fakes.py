@@ -119,14 +119,13 @@ class FakeClassicLink(FakeLinkBase):
     def reset(self) -> None:
         assert self.consumer is None
 
-    def cancel(self) -> None:
-        """As the client: what arrived and was not received goes back."""
+    def cancel(self) -> list[FakeDelivery]:
+        """As the client: what arrived and was not received."""
         assert self.consumer is not None
+        self._deliver()
         self.consumer = None
-        for delivery in self.buffer:
-            del self.unacked[delivery.delivery_tag]
-        self.queue.ready.extendleft((delivery.body, True) for delivery in reversed(self.buffer))
-        self.buffer.clear()
+        left, self.buffer = self.buffer, []
+        return left
 
     def consume(self, queue: str, prefetch: int, arguments: object = None, exclusive: bool = False) -> None:
         assert self.consumer is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -45,11 +46,14 @@ class Bench:
         given = {"url": url, "queue": queue, "spool": str(folder), "prefetch": "200", **more}
         self.options: SourceOptions = source_options(given, streaming=False)
         self.spool = Spool(folder, self.options.vhost, queue)
+        self.again: set[str] = set()  # what came as redelivered
 
     def read(self, ticket: str = "t", part: int = 0, limit: Limit | None = None, step: Step = no_step) -> list[str]:
         got: list[str] = []
         for batch in drain(self.options, self.spool.ticket(ticket), part, limit or Limit(), step):
-            got += batch.column("message_id").to_pylist()
+            numbers = batch.column("message_id").to_pylist()
+            got += numbers
+            self.again.update(itertools.compress(numbers, batch.column("redelivered").to_pylist()))
         return got
 
 
@@ -351,7 +355,9 @@ def test_a_single_active_consumer_serves_parts_one_after_another(broker: Broker,
     bench = Bench(broker.url, queue, tmp_path)
     parts = together(*(lambda part=part: bench.read(part=part, limit=Limit(300)) for part in range(3)))
     assert sorted((n for part in parts for n in part), key=int) == numbers(900)
-    assert all(part == sorted(part, key=int) for part in parts)
+    if broker.product == "RabbitMQ":  # gives back what is on its way to a consumer that ends, for the next one
+        parts = [[n for n in part if n not in bench.again] for part in parts]
+    assert parts == [sorted(part, key=int) for part in parts]
 
 
 @pytest.mark.parametrize("broker, kind", DRAINED, indirect=["broker"])

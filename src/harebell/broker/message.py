@@ -46,8 +46,9 @@ class Message:
     `keys` are the keys that it was routed by, where its address and CC header do not contain them: after a BCC header,
     which is hidden from consumers, or a dead-letter routing key, which overrules CC. `bcc` are those of them that were
     in BCC. `died`: this broker dead-lettered it before. `ttl` is its expiration in milliseconds. `origin` is the header
-    segment of an AMQP 0-10 client, where the properties of 0-9-1 do not say the same. Nearly no message has any of
-    these, so only a MarkedMessage has attributes for them.
+    segment of an AMQP 0-10 client, where the properties of 0-9-1 do not say the same. `number` says which session
+    sent it in which command, as bytes (`store.positions`), where the session survives a restart. Nearly no message has
+    any of these, so only a MarkedMessage has attributes for them.
     """
 
     __slots__ = ("address", "content")
@@ -57,6 +58,7 @@ class Message:
     died: bool = False
     ttl: int | None = None
     origin: bytes = b""
+    number: bytes = b""
 
     def __init__(self, address: Address, content: Content) -> None:
         self.address = address
@@ -64,7 +66,7 @@ class Message:
 
 
 class MarkedMessage(Message):
-    __slots__ = ("bcc", "died", "keys", "origin", "ttl")
+    __slots__ = ("bcc", "died", "keys", "number", "origin", "ttl")
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class MarkedMessage(Message):
         died: bool = False,
         ttl: int | None = None,
         origin: bytes = b"",
+        number: bytes = b"",
     ) -> None:
         self.address = address
         self.content = content
@@ -84,6 +87,7 @@ class MarkedMessage(Message):
         self.died = died
         self.ttl = ttl
         self.origin = origin
+        self.number = number
 
 
 class Held:

@@ -50,6 +50,7 @@ from harebell.routing.wire_limits import check_name
 __all__ = ["CATALOG", "Node"]
 
 FAILED_STOP_SECONDS: Final = 2.0  # for a sync that hangs, when the store has failed anyway
+POSITION_MS: Final = 50  # between two writes of the positions of sessions, at least
 SWEEP_MS: Final = 60_000  # between two checks for overdue acknowledgements, at most
 
 DEFAULT_LIMITS: Final = Limits()
@@ -144,7 +145,17 @@ class Node:
         self.batch = Batch(
             call_soon, self.catalog, self.timers, self._close_all, sync=sync, files=self._files, stopwatch=stopwatch
         )
-        self.store = Store(data, self.batch.commit, self.timers.now, last_stop=last_stop, files=self._files)
+        self.store = Store(
+            data,
+            self.batch.commit,
+            self.timers.now,
+            self.batch.has_written,
+            last_stop=last_stop,
+            files=self._files,
+        )
+        positions = self.store.positions
+        positions.waits = lambda: self.catalog.changed
+        positions.later = lambda call: self.timers.at(self.timers.now() + POSITION_MS, call)
         self.lobby = VirtualHost(self, "")  # the virtual host of a connection until connection.open
 
     def new_vhost(self, name: str) -> VirtualHost:
@@ -200,7 +211,7 @@ class Node:
             if connection.vhost is vhost:
                 connection.close(ConnectionForced(f"vhost '{name}' is deleted"))
                 yield
-        yield from self.expelling(ResourceDeleted(f"vhost '{name}' is deleted"), lambda each: each.vhost is vhost)
+        yield from self.expelling(ResourceDeleted(f"vhost '{name}' is deleted"), vhost=name)
         self.users.forget_vhost(name)
         yield from vhost.clearing()
         self.catalog.remove_vhost(name)
@@ -208,10 +219,16 @@ class Node:
         self.parameters.forget_vhost(name)
         vhost.policies.forget()
 
-    def expelling(self, error: AmqpError, wanted: Callable[[Session], bool]) -> Work:
-        """End these sessions of AMQP 0-10, which may have no connection; the clients of others get the error."""
+    def expelling(self, error: AmqpError, *, vhost: str | None = None, user: str | None = None) -> Work:
+        """End the sessions of AMQP 0-10 of this virtual host, or user, with and without a connection.
+
+        The clients of the former get the error.
+        """
+        for known in tuple(self.store.positions.known.values()):
+            if vhost in (None, known.vhost) and user in (None, known.user):
+                self.store.positions.forget(known)
         for session in tuple(self.sessions):
-            if wanted(session):
+            if vhost in (None, session.vhost.name) and user in (None, session.user):
                 yield from session.expel(error)
                 yield
 
@@ -346,6 +363,8 @@ class Node:
             for each in kept:
                 if self.batch.failed is None:
                     each.close()
+        if self.batch.failed is None:
+            self.store.positions.close()
         failed = self.batch.failed is not None
         try:
             if failed:

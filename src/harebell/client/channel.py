@@ -322,11 +322,11 @@ class Channel:
             timeout=timeout,
         )
 
-    async def cancel(self, consumer_tag: str, *, timeout: float | None = None) -> None:
+    async def cancel(self, consumer_tag: str, *, requeue: bool = True, timeout: float | None = None) -> None:
         """End the subscription of this tag, as `Consumer.cancel` does. InvalidArgument when the channel has none."""
         for subscription in self.subscriptions.active:
             if subscription.tag == consumer_tag:
-                await self.subscriptions.cancel(subscription, timeout)
+                await self.subscriptions.cancel(subscription, requeue, timeout)
                 return
         raise errors.InvalidArgument(f"channel {self.number} has no consumer {consumer_tag!r}: see `consumer_tags`")
 

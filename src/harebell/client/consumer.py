@@ -32,7 +32,7 @@ FAIR: Final = 256  # deliveries handed out before other tasks, acks on their way
 class Cancel(Protocol):
     """A channel's method `cancel`."""
 
-    async def __call__(self, consumer_tag: str, *, timeout: float | None = None) -> None: ...
+    async def __call__(self, consumer_tag: str, *, requeue: bool = True, timeout: float | None = None) -> None: ...
 
 
 class Consumer:
@@ -99,11 +99,18 @@ class Consumer:
             raise
         self.starting.set_result(None)
 
-    async def cancel(self, *, timeout: float | None = None) -> None:
-        """End the subscription; what was not taken goes back to the queue. On a dead channel, or twice, no error."""
+    async def cancel(self, *, requeue: bool = True, timeout: float | None = None) -> None:
+        """End the subscription; what was not taken goes back to the queue. On a dead channel, or twice, no error.
+
+        requeue  False: what was delivered before the broker answered can still be taken, and then the iteration ends. A
+                 second cancel gives back what is left of it. The queue keeps its order for the next consumer, and of
+                 messages that need no acknowledgement none is lost.
+        """
         if self._subscribed:
-            await self._cancel(self.subscription.tag, timeout=timeout)
+            await self._cancel(self.subscription.tag, requeue=requeue, timeout=timeout)
         else:
+            if requeue:
+                self.subscription.give_back()
             self.subscription.ended(None)
 
     @property
@@ -183,5 +190,5 @@ class Consumer:
 
     def __del__(self) -> None:
         # `async for` has no way to say that it was left; the last reference going away says it.
-        if self._subscribed and not self._loop.is_closed():
+        if (self._subscribed or self.buffered) and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._subscriptions.abandon, self.subscription)

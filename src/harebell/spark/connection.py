@@ -162,11 +162,15 @@ class Link:
         """Acknowledges every delivery up to and including this one."""
         self._channel.ack(delivery_tag, multiple=True)
 
-    def cancel(self) -> None:
-        """Ends the consumer; received messages stay unacknowledged, the others are requeued."""
+    def cancel(self) -> list[Delivery]:
+        """Ends the consumer; the messages that it was sent and did not receive. All stay unacknowledged."""
         consumer, self._consumer = self._consumer, None
+        left: list[Delivery] = []
         if consumer is not None:
-            consumer.cancel()
+            consumer.cancel(requeue=False)
+            while got := consumer.receive(timeout=0):
+                left += got
+        return left
 
     def reset(self) -> None:
         """Opens a new channel: after a refusal, and to end a consumer of a stream queue, which has no requeue (540)."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harebell.broker.auth import verifier
 from harebell.broker.auth.passwords import RABBITMQ_SHA256
@@ -344,7 +344,7 @@ RESPONSES = st.one_of(
 NAMES = st.sampled_from(["PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"])
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@settings(max_examples=300)
 @given(
     mechanism=st.one_of(NAMES, NAMES, st.text(max_size=40)),
     responses=st.lists(RESPONSES, min_size=1, max_size=4),

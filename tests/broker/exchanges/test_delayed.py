@@ -208,7 +208,7 @@ def test_there_is_one_timer_and_room_is_given_back(kit: NodeKit) -> None:
     assert len(list(delays.pending())) == len(delays)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from("abc"), st.sampled_from(["hold", "revoke", "wait"]))))
 def test_against_a_model(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, str]]) -> None:
     """The model is a list of (due, number, id); what comes is compared with it, order and all."""

@@ -205,7 +205,7 @@ def check(document: object) -> None:
             other.stop()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(documents())
 def test_a_mutated_file_is_taken_or_refused(document: object) -> None:
     check(document)

@@ -404,7 +404,7 @@ class ShortSightedMachine(BrowseMachine):
     ahead = 2
 
 
-BrowseMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-ShortSightedMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+BrowseMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+ShortSightedMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestBrowse = BrowseMachine.TestCase
 TestBrowseShortSighted = ShortSightedMachine.TestCase

@@ -235,7 +235,7 @@ class PrioritiesMachine(RuleBasedStateMachine):
         assert self.client.count() == len(self.ready)
 
 
-PrioritiesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PrioritiesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestPriorities = PrioritiesMachine.TestCase
 
 

@@ -157,7 +157,7 @@ class DurableLowestFirstMachine(LowestFirstMachine):
 
 
 for machine in (LowestFirstMachine, DurableLowestFirstMachine):
-    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
 TestLowestFirst = LowestFirstMachine.TestCase
 TestDurableLowestFirst = DurableLowestFirstMachine.TestCase
 

@@ -435,5 +435,5 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.client.count() == len(self.ready)
 
 
-GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestGroups = pytest.mark.slow(GroupMachine.TestCase)

@@ -163,7 +163,7 @@ VALUES = st.one_of(st.none(), st.sampled_from(["a", "b", "ab", VALUE, ""]), st.i
     body=st.sampled_from([b"", VALUE.encode(), b"\x15" + VALUE.encode() + b"S\0\0\0\x01a"]),
     nested=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_it_is_exact(
     value: FieldValue,
     others: dict[str, FieldValue],

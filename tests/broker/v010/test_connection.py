@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from harebell.broker.connections.base import CLOSING_TIMEOUT
 from harebell.broker.connections.phase import Phase
@@ -315,7 +315,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kit]:
     kit.stop()
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(pieces, max_size=25), st.integers(0, 3))
 def test_hostile_bytes(shared: Kit, hostile: list[bytes], opened: int) -> None:
     """Whatever a client sends, the broker answers in the protocol, and keeps nothing of it in the end."""

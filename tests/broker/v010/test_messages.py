@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from harebell.broker.message import Address
-from harebell.broker.v010.messages import CACHED, Outgoing, content_of, is_exact, to_v091
+from harebell.broker.v010.messages import CACHED, ForeignContent, Outgoing, content_of, is_exact
 from harebell.errors import LocalProtocolError
 from harebell.protocol import v010, v091
 from harebell.protocol.v010 import (
@@ -44,7 +44,7 @@ def test_any_message_of_0_10_has_a_form_of_0_9_1(delivery: Any, message: Any) ->
         content = native(delivery, message)
     except LocalProtocolError:
         return
-    frames = to_v091(content)
+    frames = ForeignContent(content).frames
     stored_content(1, frames).decode_properties()
     if is_exact(content):
         again = content_of(Address(delivery.exchange or "", delivery.routing_key or ""), stored_content(1, frames))
@@ -58,7 +58,7 @@ def test_an_origin_comes_back_as_it_is() -> None:
     unknown = b"\0\0\0\x06\x77\x01\0\0ab"
     content = native(DeliveryProperties(exchange=""), MessageProperties(application_headers={"u": ID}), unknown)
     assert not is_exact(content)
-    again = content_of(ADDRESS, stored_content(1, to_v091(content)), content.header)
+    again = content_of(ADDRESS, stored_content(1, ForeignContent(content).frames), content.header)
     assert again.header == content.header
     assert again.body == b"body"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harebell.broker.connections.base import CLOSING_TIMEOUT
 from harebell.broker.connections.phase import Phase
@@ -80,7 +80,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeKit]:
     kit.stop()
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@settings(max_examples=400)
 @given(stream=st.lists(pieces, max_size=12).map(b"".join), cut=st.integers(1, 50), logged_in=st.booleans())
 def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) -> None:
     transport = FakeTransport()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harebell.broker.operations.firehose import set_tracing
 from harebell.broker.queues.classic import REFUSALS
@@ -299,7 +299,7 @@ def test_what_fitted_without_the_brokers_headers_fits(
 
 
 @given(less=st.integers(0, 500), times=st.integers(1, 4))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 def test_as_much_as_fits_of_the_deaths_is_there(kit: NodeKit, less: int, times: int) -> None:
     sender, reader = kit.client(), kit.client(frame_max=4096)
     sender.declare("q", x_dead_letter_exchange="", x_dead_letter_routing_key="q")

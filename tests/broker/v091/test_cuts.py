@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from harebell.protocol.v091 import Content, Properties, encode_content, methods as m
 from harebell.protocol.v091.codec import encode_method
@@ -159,7 +159,6 @@ ACK_ALL = m.BasicAck(0, multiple=True)
 @example(
     [m.BasicQos(0, 1), m.BasicConsume(QUEUE, consumer_tag="x"), b"a", b"b", m.BasicAck(0, True), m.BasicGet(QUEUE)]
 )
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(steps, max_size=25))
 def test_a_script_has_one_outcome(kit: NodeKit, drawn: list[Step]) -> None:
     script = valid(drawn)

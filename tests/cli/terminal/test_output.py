@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import harebell.cli
 from harebell.cli import main
@@ -18,7 +18,6 @@ EVIL = "orders\x1b[2J\x1b]0;title\x07\x9b31m\r\n\0\u202e\x7f"
 TEXTS = st.one_of(st.just(EVIL), st.text(st.characters(exclude_categories=())))
 
 
-@settings(suppress_health_check=(HealthCheck.function_scoped_fixture,))
 @given(TEXTS)
 def test_lines_are_printable(capsys: pytest.CaptureFixture[str], text: str) -> None:
     assert say(text) == 0
@@ -27,7 +26,6 @@ def test_lines_are_printable(capsys: pytest.CaptureFixture[str], text: str) -> N
     assert printed.count("\n") == text.count("\n") + 1
 
 
-@settings(suppress_health_check=(HealthCheck.function_scoped_fixture,))
 @given(TEXTS, st.sampled_from([None, 2]))
 def test_json_stays_json(capsys: pytest.CaptureFixture[str], text: str, indent: int | None) -> None:
     value = {"name": text, text: [text, 1]}

@@ -217,6 +217,18 @@ def test_cancel_gives_back_what_was_not_received(ch: Channel, queue: str) -> Non
     assert ch.queue_declare(queue, passive=True).message_count == 0
 
 
+def test_cancel_may_leave_what_came_to_be_received(ch: Channel, queue: str) -> None:
+    ch.confirm_select()
+    ch.publish_many(numbered(queue, 100))
+    consumer = ch.consume(queue, prefetch=70)
+    first = next(consumer)
+    consumer.cancel(requeue=False)
+    left = list(consumer)
+    assert consumer.receive(timeout=0) == []
+    assert [int(d.body) for d in (first, *left)] == list(range(1 + len(left)))
+    assert ch.queue_declare(queue, passive=True).message_count == 99 - len(left)
+
+
 def test_recover(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     ch.publish(b"m", "", queue)

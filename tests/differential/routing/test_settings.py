@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pika
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from pika.exceptions import AMQPChannelError, AMQPConnectionError
 
 from harebell.errors import AmqpError, PreconditionFailed
@@ -134,7 +134,7 @@ wrong = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(kind=st.sampled_from(KINDS), table=wrong)
 def test_several_wrong_arguments(declare: Declare, version: str, kind: str | None, table: dict[str, object]) -> None:
     if version == OLDER and kind is None:

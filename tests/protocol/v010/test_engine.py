@@ -531,7 +531,9 @@ def test_what_may_not_be_sent() -> None:
         with pytest.raises(errors.LocalProtocolError, match=said):
             send()
     assert client.data_to_send() == server.data_to_send() == b""
+    assert client.pending == 0
     client.send_pieces([command(c.TxSelect()), command(c.TxCommit())])
+    assert client.pending == 2
     assert pass_on(client, server) == [(1, c.TxSelect()), (1, c.TxCommit())]
 
 

@@ -177,15 +177,38 @@ def test_a_saved_half_expects_what_was_not_complete() -> None:
     loaded = ReceivingHalf.load(raw)
     assert loaded.expected() == ((0, 0), (2, 3), (5, 5))
     assert loaded.unknown() == [((WRAP - 2, WRAP - 1), (1, 1), (4, 4))]
-    loaded.recovered(WRAP + 2)
+    assert [n for n in range(WRAP, WRAP + 6) if loaded.is_complete(n)] == [WRAP + 1, WRAP + 4]
     loaded.command_point(0, 0)
-    assert [loaded.receive(True) for _ in range(6)] == [WRAP, None, None, WRAP + 3, None, WRAP + 5]
-    assert loaded.incomplete == 3
-    assert ReceivingHalf.load(loaded.save()).expected() == ((0, 0), (3, 3), (5, 6))
-    empty = ReceivingHalf()
-    empty.recovered(9, 7)
-    assert empty.expected() == ((7, 8), (10, 10))
-    assert empty.unknown() == [((9, 9),)]
+    assert [loaded.receive(True) for _ in range(6)] == [WRAP, None, WRAP + 2, WRAP + 3, None, WRAP + 5]
+    assert loaded.incomplete == 4
+    assert ReceivingHalf.load(loaded.save()).expected() == ((0, 0), (2, 3), (5, 6))
+
+
+def test_new_commands_may_come_before_those_that_a_restart_has_lost() -> None:
+    receiving = half(8)
+    receiving.complete(0, 2)
+    receiving.complete(5)
+    loaded = ReceivingHalf.load(receiving.save())
+    assert loaded.expected() == ((3, 4), (6, 8))
+    loaded.command_point(8, 0)
+    assert [loaded.receive(), loaded.receive()] == [8, 9]
+    assert loaded.expected() == ((3, 4), (6, 7), (10, 10))
+    loaded.command_point(3, 0)
+    assert [loaded.receive() for _ in range(8)] == [3, 4, None, 6, 7, None, None, 10]
+
+
+@given(st.sets(st.integers(0, 20)), st.integers(0, 8), st.sets(st.integers(0, 20)))
+def test_a_saved_half_leaves_out_what_is_to_be_executed_again(done: set[int], known: int, without: set[int]) -> None:
+    receiving = half(20)
+    for number in (*range(known), *done):
+        if number < 20:
+            receiving.complete(number)
+    receiving.known_completed(((0, known - 1),) if known else ())
+    loaded = ReceivingHalf.load(receiving.save(without))
+    for number in range(21):
+        again = number in without and number >= known
+        assert loaded.is_complete(number) is (receiving.is_complete(number) and not again)
+    assert loaded.received == receiving.received
 
 
 @pytest.mark.parametrize(

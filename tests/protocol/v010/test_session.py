@@ -73,7 +73,7 @@ class CutAnywhere(RuleBasedStateMachine):
 
 
 TestCutAnywhere = CutAnywhere.TestCase
-TestCutAnywhere.settings = settings(stateful_step_count=40, deadline=None)
+TestCutAnywhere.settings = settings(stateful_step_count=40)
 
 
 def dialogue(pair: Pair) -> None:
@@ -270,6 +270,24 @@ def test_what_is_due() -> None:
         session.sending.send(str(number), 10)
     assert session.due() == [k.SessionFlush(completed=True)]
     assert session.due() == []
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_completions_wait_for_the_results_before_them(flushed: bool) -> None:
+    """A query is pipelined with the attachment: its result waits for session.expected, its completion with it."""
+    session: Session[str] = Session(b"s")
+    session.attached()
+    session.receive_control(k.SessionCommandPoint(0, 0))
+    session.receiving.receive(sync=True)
+    session.sending.send("result", 10)
+    session.receiving.complete(0)
+    if flushed:
+        assert session.receive_control(k.SessionFlush(completed=True)).to_send == []
+    assert session.due() == []
+    point, again = session.receive_control(k.SessionExpected(((0, 0),))).to_send
+    assert isinstance(again, Again)
+    assert (point, again.item) == (k.SessionCommandPoint(0, 0), "result")
+    assert session.due() == [k.SessionCompleted(((0, 0),))]
 
 
 def test_commands_given_up() -> None:

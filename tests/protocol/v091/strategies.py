@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from datetime import UTC, datetime
 
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import strategies as st
 
 from harebell.protocol.v091 import Method, Properties, methods as m
 from harebell.protocol.v091.typed_values import (
@@ -19,10 +19,6 @@ from harebell.protocol.v091.typed_values import (
     UInt16,
     UInt32,
 )
-
-# No example is timed: how busy the machine is decides nothing.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
 
 
 def _not_utf8(raw: bytes) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
@@ -66,7 +66,7 @@ def delivered(url: str, file: dict[str, Any], sent: list[Sent]) -> dict[str, int
                 channel.queue_delete(queue)
 
 
-@settings(max_examples=15, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, derandomize=True)
 @given(file=definitions(plain=True), sent=st.lists(messages(plain=True), min_size=5, max_size=25))
 def test_the_queues_get_what_was_foretold(broker: Broker, file: dict[str, Any], sent: list[Sent]) -> None:
     assert simulated(file, sent) == delivered(broker.url, file, sent)

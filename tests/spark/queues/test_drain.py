@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound, SpoolError
 from harebell.protocol.v091 import Properties
@@ -125,7 +125,7 @@ def test_after_a_crash_at_any_step_nothing_is_lost_or_twice(
     assert work.read("a") + work.read("b") == [body for name in ("a", "b") for body in work.read(name)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 7), st.booleans()), max_size=6))
 def test_any_series_of_crashes_and_broker_restarts(
     tmp_path_factory: pytest.TempPathFactory,

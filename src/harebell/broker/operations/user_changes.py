@@ -33,7 +33,7 @@ class UserChanges(UserWatcher):
             if connection.user == name:
                 connection.close(ConnectionForced(f"user '{name}' is deleted"))
         # The next user of that name is somebody else.
-        gone = self._node.expelling(ResourceDeleted(f"user '{name}' is deleted"), lambda each: each.user == name)
+        gone = self._node.expelling(ResourceDeleted(f"user '{name}' is deleted"), user=name)
         self._node.batch.slices.run(gone)
         self._node.batch.end()
 

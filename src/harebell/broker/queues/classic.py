@@ -463,6 +463,11 @@ class ClassicQueue(Queue):
             positions.sort()
             self.journal.settle_many(positions)
 
+    def sync_recovered(self) -> None:
+        """Let the sync of this batch cover the messages of before a restart."""
+        if self.journal is not None:
+            self.journal.sync_recovered()
+
     def sync_settlements(self) -> None:
         if self.journal is not None:
             self.journal.sync_settlements()

@@ -47,6 +47,7 @@ class GroupCommit:
     ) -> None:
         self.synced = 0
         self.syncs = 0
+        self.covered = 0  # the last sync whose commands of sessions are in positions on disk (`positions`)
         self._call_soon, self._on_synced, self._on_failed = call_soon, on_synced, on_failed
         self._enabled, self._files = sync, files
         self._next = 1

@@ -2,6 +2,7 @@
 
 - `queues/NAME` is the log of a durable queue; no other queue ever has that NAME.
 - `streams/NAME` is the log of a stream.
+- `sessions` says how far the sessions are that survive a restart.
 - `delays/NAME` has the messages of a durable delayed exchange; NAME is made of the virtual host's and the exchange's.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from harebell.broker.store.data_folder import LastStop, make_folders
 from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
+from harebell.broker.store.positions import Positions
 from harebell.broker.store.queue_log.journal import Journal
 from harebell.broker.store.queue_log.log import QueueLog
 from harebell.broker.store.stream_log.folders import StreamStore
@@ -30,11 +33,20 @@ class Store:
     """
 
     def __init__(
-        self, data: Path, commit: GroupCommit, now: Callable[[], int], *, last_stop: LastStop, files: Files
+        self,
+        data: Path,
+        commit: GroupCommit,
+        now: Callable[[], int],
+        changed: Callable[[Positions], None],
+        *,
+        last_stop: LastStop,
+        files: Files,
     ) -> None:
         make_folders(data, "queues", "delays", "streams")
         self.suspect = last_stop is LastStop.POWER_CUT
         self.streams = StreamStore(data, commit, clean=last_stop is LastStop.CLEAN, files=files)
+        self.positions = Positions(data / "sessions", commit, changed, files=files)
+        self.positions.recover()
         self._data, self._commit, self._now, self._files = data, commit, now, files
 
     def new_queue_folder(self) -> str:
@@ -47,7 +59,8 @@ class Store:
 
     def queue_journal(self, name: str, folder: str, changed: Callable[[], None]) -> Journal:
         """The journal of a queue; `name` is for log lines, `changed` is called when there is something to write."""
-        return Journal(name, QueueLog(self._data / folder, self._commit, files=self._files), changed, self._now)
+        queue_log = QueueLog(self._data / folder, self._commit, files=self._files)
+        return Journal(name, queue_log, changed, self._now, partial(self.positions.note, name))
 
     def delay_journal(self, vhost: str, exchange: str, changed: Callable[[], None]) -> Journal:
         """The journal of a delayed exchange."""

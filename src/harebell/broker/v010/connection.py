@@ -108,7 +108,7 @@ class Connection(BaseConnection[Happening]):
             try:
                 if type(event) is Content:
                     if session is not None:  # else an error ended it earlier in this batch
-                        session.execute(event)
+                        session.publish(event)
                     continue
                 if not end:
                     end = stopwatch() + SLICE

@@ -20,47 +20,68 @@ from harebell.protocol.conversion.properties import from_v091, header_of, proper
 from harebell.protocol.v010.frames import LARGEST_FRAME
 from harebell.protocol.v091.content import stored_content
 
-__all__ = ["ForeignContent", "Outgoing", "content_of", "is_exact", "to_v091"]
+__all__ = ["ForeignContent", "Form", "Outgoing", "content_of", "is_exact"]
 
 CACHED: Final = 256  # converted messages
 CACHED_BYTES: Final = 16_384  # of one of them; converting a longer one costs little beside sending it
 
 
+class Form:
+    """What 0-9-1 says for a header of 0-10: the same for all messages with this header."""
+
+    __slots__ = ("_native", "_properties", "persistent", "priority")
+
+    def __init__(self, native: v010.Content) -> None:
+        delivery = native.delivery_properties
+        self.persistent = delivery.delivery_mode == 2
+        self.priority = min(delivery.priority or 0, 255)
+        self._native: v010.Content | None = native
+        self._properties = b""
+
+    @property
+    def properties(self) -> bytes:
+        """The properties, encoded."""
+        native = self._native
+        if native is not None:
+            self._properties, self._native = _properties_of(native), None
+        return self._properties
+
+
 class ForeignContent(v091.Content):
     """A message of AMQP 0-10 as a content of 0-9-1. `native` is the message as it came."""
 
-    __slots__ = ("_converted", "native")
+    __slots__ = ("_converted", "_form", "native")
 
-    def __init__(self, native: v010.Content) -> None:
+    def __init__(self, native: v010.Content, form: Form | None = None) -> None:
         self.channel = STORED_CHANNEL
         self.method = b""
         self.body_size = native.body_size
         self.native = native
+        self._form = Form(native) if form is None else form
         self._converted: bytes | None = None
 
     @property
     def frames(self) -> bytes:  # type: ignore[override]  # made at the first use
         if self._converted is None:
-            self._converted = to_v091(self.native)
+            self._converted = v091.encode_content(STORED_CHANNEL, self._form.properties, self.native.body, FRAME_MAX)
         return self._converted
 
     @property
     def persistent(self) -> bool:
-        return self.native.delivery_properties.delivery_mode == 2
+        return self._form.persistent
 
     @property
     def priority(self) -> int:
-        return min(self.native.delivery_properties.priority or 0, 255)
+        return self._form.priority
 
 
-def to_v091(native: v010.Content) -> bytes:
-    """The frames of 0-9-1 for a message of 0-10, on STORED_CHANNEL."""
+def _properties_of(native: v010.Content) -> bytes:
     properties, _ = properties_of(native)
     try:
-        return v091.encode_content(STORED_CHANNEL, properties, native.body, FRAME_MAX)
+        return properties.encode()
     except LocalProtocolError:  # headers nested deeper than a table may be: those that fit are kept
         properties.headers = {name: value for name, value in (properties.headers or {}).items() if _fits(name, value)}
-        return v091.encode_content(STORED_CHANNEL, properties, native.body, FRAME_MAX)
+        return properties.encode()
 
 
 def _fits(name: str, value: object) -> bool:

@@ -26,7 +26,8 @@ from harebell.broker.node import Node
 from harebell.broker.operations.system_services import Requester, Service, has_service
 from harebell.broker.slices import CHECK, Work
 from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completions
-from harebell.broker.v010.messages import ForeignContent, is_exact
+from harebell.broker.v010.messages import ForeignContent, Form, is_exact
+from harebell.broker.v010.survival import Survival, keeps_numbers
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, ResourceError
 from harebell.protocol.conversion.properties import MAX_TTL, properties_of
@@ -59,6 +60,8 @@ class PublisherSession(Requester, Channel, Protocol):
 
     @property
     def completions(self) -> Completions: ...
+    @property
+    def survival(self) -> Survival: ...
     def hold_back(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Let a routed message wait for the commit, in a transaction. Returns whether there is one."""
 
@@ -73,11 +76,13 @@ class Target:
     """The route of a command and its delivery-properties, valid until the topology changes.
 
     delivery  the delivery-properties to store, encoded; None: as they came
+    numbered  messages have their number on disk
+    plain     all messages go to the same few queues, in the same way
     """
 
     __slots__ = (
-        "address", "count", "delivery", "direct", "explicit", "immediate", "per_message", "queues", "service",
-        "stored", "told", "ttl",
+        "address", "count", "delivery", "direct", "explicit", "immediate", "numbered", "per_message", "plain",
+        "queues", "service", "stored", "told", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -97,11 +102,14 @@ class Target:
         self.queues = (*direct, *queues)
         self.per_message = per_message
         self.stored = per_message or any(queue.stored for queue in queues)
+        self.numbered = not per_message and keeps_numbers(queues)
         self.explicit = command.accept_mode == AcceptMode.EXPLICIT
         self.told = self.explicit and not properties.discard_unroutable
         self.immediate = properties.immediate
         ttl = properties.ttl
         self.ttl = None if ttl is None or ttl > MAX_TTL else ttl
+        special = per_message or service is not None or properties.immediate or self.ttl is not None
+        self.plain = not special and 0 < len(self.queues) <= FEW
         self.delivery: bytes | None = None
         if properties.exchange != self.address.exchange or properties.redelivered:
             properties.exchange, properties.redelivered = self.address.exchange, False
@@ -113,20 +121,23 @@ class _Known:
     """What is known of a command and a header frame: their target, and whether 0-9-1 can say the same.
 
     head  the header frame to store; None: as it came
+    form  what 0-9-1 says
     """
 
-    __slots__ = ("exact", "head", "target")
+    __slots__ = ("exact", "form", "head", "target")
 
-    def __init__(self, target: Target, exact: bool, head: bytes | None) -> None:
+    def __init__(self, target: Target, exact: bool, head: bytes | None, form: Form) -> None:
         self.target = target
         self.exact = exact
         self.head = head
+        self.form = form
 
 
 class Publisher:
-    """The publisher of one session."""
+    """The publisher of one session. `holds_back`: messages wait for a commit."""
 
     def __init__(self, session: PublisherSession) -> None:
+        self.holds_back = False
         self._session = session
         self._targets: dict[tuple[bytes, bytes], Target] = {}
         self._known: dict[tuple[bytes, bytes], _Known] = {}
@@ -141,16 +152,20 @@ class Publisher:
         size = int.from_bytes(frames[2:4], "big")  # of the first frame, which nearly always has the whole header
         known = self._known.get((content.command, frames[:size]))
         if known is None:
-            target, exact, content = self._read(content, size)
-        else:
-            target, exact = known.target, known.exact
-            if known.head is not None:
-                content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
-        message, queues = self._routed(target, content, exact)
+            known, content = self._read(content, size)
+        elif known.head is not None:
+            content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
+        target = known.target
+        if target.plain and known.exact and not self.holds_back and not session.survival.stored:
+            self._publish_plain(number, target, ForeignContent(content, known.form))
+            return
+        message, queues = self._routed(number, known, content)
         if not queues:
             session.completions.add(number, self._unroutable(target), stored=False)
         elif session.hold_back(target, message, queues):
             session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=False)
+        elif session.survival.stored and not (queues := session.survival.without_stored(number, queues)):
+            session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=True)
         elif target.service is not None or self._is_wide(target, queues):
             session.work(number, c.MessageTransfer(), self._fan_out(number, target, message, queues))
             session.spend(CHECK)
@@ -160,9 +175,28 @@ class Publisher:
             if len(queues) > FEW:
                 session.spend(len(queues))
 
+    def _publish_plain(self, number: int, target: Target, content: ForeignContent) -> None:
+        session, stored = self._session, target.stored
+        message: Message
+        if stored and (mark := session.survival.mark(number, target.numbered)):
+            message = MarkedMessage(target.address, content, number=mark)
+        else:
+            message = Message(target.address, content)
+        accepted = True
+        for queue in target.queues:
+            if not queue.publish(message):
+                accepted = False
+        target.count += 1
+        session.completions.add(number, _outcome(target, accepted), stored=stored)
+
     def _fan_out(self, number: int, target: Target, message: Message, queues: tuple[Sink, ...]) -> Work:
-        accepted = yield from self.deliver_in_steps(target, message, queues)
-        self._session.completions.add(number, _outcome(target, accepted), stored=True)
+        positions = self._session.node.store.positions
+        positions.busy += 1
+        try:
+            accepted = yield from self.deliver_in_steps(target, message, queues)
+            self._session.completions.add(number, _outcome(target, accepted), stored=True)
+        finally:
+            positions.busy -= 1
 
     def deliver_in_steps(
         self, target: Target, message: Message, queues: tuple[Sink, ...]
@@ -244,16 +278,16 @@ class Publisher:
             by_message = vhost.router.exchange(exchange).depends_on is Dependence.MESSAGE
             target = Target(command, properties, queues, per_message=not route.cacheable or by_message)
         if vhost.trace is not None:
-            target.per_message = True
+            target.per_message, target.plain = True, False
         if len(self._targets) >= MAX_TARGETS:
             self._forget_targets()
         self._targets[content.command[4:], delivery] = target
         return target
 
-    def _read(self, content: Content, size: int) -> tuple[Target, bool, Content]:
-        """Read and check command and header. Returns the target, and the message as it is stored.
+    def _read(self, content: Content, size: int) -> tuple[_Known, Content]:
+        """Read and check command and header. Returns what is known now, and the message as it is stored.
 
-        The second value says whether 0-9-1 can say the same, where that may matter.
+        Whether 0-9-1 can say the same is asked only where that may matter.
         """
         structs = dict(content.structs())
         delivery = structs.get(DELIVERY, b"\0\0")
@@ -270,12 +304,13 @@ class Publisher:
         if target.delivery is not None:
             stored = content.with_delivery(target.delivery, LARGEST_FRAME)
             head = stored.frames[: int.from_bytes(stored.frames[2:4], "big")]
+        known = _Known(target, exact, head, Form(stored))
         small = FRAME_HEADER < size <= MAX_KNOWN_SIZE and content.frames[:2] in _WHOLE_HEADERS
         if small and not _differs_each_time(properties, content):
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[content.command, content.frames[:size]] = _Known(target, exact, head)
-        return target, exact, stored
+            self._known[content.command, content.frames[:size]] = known
+        return known, stored
 
     def _check_user(self, user_id: bytes | None) -> None:
         session = self._session
@@ -284,29 +319,33 @@ class Publisher:
         if not session.access.impersonates:
             raise AccessRefused(f"user-id is {user_id!r}, but the authenticated user is '{session.user}'")
 
-    def _routed(self, target: Target, content: Content, exact: bool) -> tuple[Message, tuple[Sink, ...]]:
+    def _routed(self, number: int, known: _Known, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues."""
-        queues = target.queues
-        foreign = ForeignContent(content)
-        message: Message
-        if target.ttl is not None or not exact:
-            message = MarkedMessage(target.address, foreign, ttl=target.ttl, origin=b"" if exact else content.header)
-        else:
-            message = Message(target.address, foreign)
+        target, exact = known.target, known.exact
+        queues, numbered = target.queues, target.numbered
+        vhost = self._session.vhost
         route: Route | None = None
         if target.per_message:
             keys = (target.address.routing_key,)
             properties, _ = properties_of(content)
-            vhost = self._session.vhost
             route = self._route(target, keys, properties, content)
             queues = (*target.direct, *(vhost.queues[name] for name in route.queues))
-            if vhost.trace is not None:
-                vhost.trace.published(self._session, message, keys, properties, route.queues)
+            numbered = not route.delayed and not route.remembered and keeps_numbers(queues)
+        mark = self._session.survival.mark(number, numbered) if target.stored else b""
+        foreign = ForeignContent(content, known.form)
+        message: Message
+        if mark or target.ttl is not None or not exact:
+            origin = b"" if exact else content.header
+            message = MarkedMessage(target.address, foreign, ttl=target.ttl, origin=origin, number=mark)
+        else:
+            message = Message(target.address, foreign)
+        if route is not None and vhost.trace is not None:
+            vhost.trace.published(self._session, message, keys, properties, route.queues)
         if target.ttl is not None:
             for queue in queues:
                 queue.enrich()
         if route is not None and (route.delayed or route.remembered):
-            queues = (*queues, *self._session.vhost.exchange_sinks(route, (target.address.routing_key,)))
+            queues = (*queues, *vhost.exchange_sinks(route, (target.address.routing_key,)))
         return message, queues
 
     def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:

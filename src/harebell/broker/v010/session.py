@@ -21,6 +21,7 @@ from harebell.broker.message import Message
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
+from harebell.broker.store.positions import Known
 from harebell.broker.timers import Timers
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import Completions
@@ -31,6 +32,7 @@ from harebell.broker.v010.messages import Outgoing
 from harebell.broker.v010.publisher import Publisher, Target
 from harebell.broker.v010.refusals import exception
 from harebell.broker.v010.subscription import Entry, SentTransfer, Subscription, Window
+from harebell.broker.v010.survival import Survival
 from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
 from harebell.broker.v010.transactions import Transactions
 from harebell.errors import (
@@ -54,6 +56,7 @@ from harebell.protocol.v010 import (
     controls as k,
 )
 from harebell.protocol.v010.frames import command_frames
+from harebell.protocol.v010.receiving import ReceivingHalf
 from harebell.protocol.v010.sending import SendingHalf
 from harebell.protocol.v010.serial import narrow
 from harebell.protocol.v010.session import Again, Session as State
@@ -67,6 +70,8 @@ MANY: Final = 4096  # transfers whose completion is processed in slices
 REPLAYED: Final = 64  # commands sent again in one step
 COMMAND_BYTES: Final = 64  # about the size of a command without content
 FEW: Final = 16  # subscriptions that end in one slice for certain
+
+BINDING: Final = frozenset({c.MessageSubscribe, c.TxSelect})  # after these a session holds more than publications
 
 Sent: TypeAlias = "SentTransfer | Command"
 
@@ -83,7 +88,9 @@ class Session:
     working        commands that are executed in slices
     """
 
-    def __init__(self, connection: Link, number: int, name: bytes, end: Callable[[Session], Work]) -> None:
+    def __init__(
+        self, connection: Link, number: int, name: bytes, end: Callable[[Session], Work], known: Known | None = None
+    ) -> None:
         self.node = connection.node
         self.batch = connection.batch
         self.vhost = connection.vhost
@@ -106,7 +113,12 @@ class Session:
         self.transactions = Transactions(self)
         self.exclusive_queues: list[Queue] = []
         # Bytes are bounded by `room`: who has room gets a whole share of messages.
-        self._state: State[Sent] = State(name, SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62))
+        self.state: State[Sent] = State(
+            name,
+            SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62),
+            None if known is None else ReceivingHalf.load(known.position),
+        )
+        self.survival = Survival(self, self.node.store.positions, known)
         self._end = end  # ends it as `Sessions.end` does
         self._new = True  # it had no state when it was attached last
         self._topology = Topology(self)
@@ -163,7 +175,7 @@ class Session:
     @property
     def kept_bytes(self) -> int:
         """About the bytes of memory that the session holds: what may be sent again, and what is not committed."""
-        return self._state.sending.pending_bytes + sum(
+        return self.state.sending.pending_bytes + sum(
             message.content.body_size for _, message, _ in self.transactions.publications
         )
 
@@ -173,8 +185,8 @@ class Session:
         """Attach the session to a channel whose engine has said so."""
         self.connection, self.number, self.attached = connection, number, True
         self.access = connection.access
-        self._new = not self._state.has_state
-        for control in self._state.attached():
+        self._new = not self.state.has_state
+        for control in self.state.attached():
             self._control(control)
         if self._failure is not None:
             self.fail(self._failure)
@@ -183,16 +195,16 @@ class Session:
         """The session has no connection any more; what it holds stays."""
         self.attached = False
         self._behind = None
-        self._state.detached()
+        self.state.detached()
 
     def receive_control(self, control: Control) -> None:
         """Process a control of the client. Raises RemoteProtocolError for what cannot be."""
         if isinstance(control, k.SessionExpected) and not control.commands and self._new:
             # The client may have begun at once, and have been answered: nothing is lost, it expects the first command.
-            first = narrow(self._state.sending.first)
+            first = narrow(self.state.sending.first)
             control = k.SessionExpected(((first, first),))
-        was_ready = self._state.ready
-        reaction = self._state.receive_control(control)
+        was_ready = self.state.ready
+        reaction = self.state.receive_control(control)
         if reaction.lost:
             self.connection.work(self.number, control, self._starting_over())
             return
@@ -209,7 +221,7 @@ class Session:
                 self.work_on(control, self.deliveries.completing(numbers))
             else:
                 self.deliveries.completed(numbers)
-        if self._state.ready and not was_ready:
+        if self.state.ready and not was_ready:
             self.schedule()
         self.connection.reports(self.number)
 
@@ -235,14 +247,15 @@ class Session:
     def _starting_over(self) -> Work:
         """The client has lost its state of the session: end this one's, and begin again with the numbers going on."""
         yield from self._releasing()
+        self.survival.start_over()
         if self.attached and not self.ended:
-            for control in self._state.start_over()[0]:
+            for control in self.state.start_over()[0]:
                 self._say(control)
 
     @property
     def next_number(self) -> int:
         """The number of the broker's next command."""
-        return self._state.sending.next
+        return self.state.sending.next
 
     def schedule(self) -> None:
         """Let the queues of all subscriptions deliver."""
@@ -252,7 +265,7 @@ class Session:
     def report(self) -> None:
         """Send what is due at the end of a batch: completions, and the questions for the client's."""
         if self.listens:
-            for control in self._state.due():
+            for control in self.state.due():
                 self._control(control)
 
     @property
@@ -262,7 +275,7 @@ class Session:
 
     def room(self, *, pressed: bool = False) -> int:
         """The number of transfers that may be sent now; `pressed`: even if the socket takes no more output now."""
-        state = self._state
+        state = self.state
         if not (self.connection.writable or pressed) or not state.ready or self._behind is not None or not self.listens:
             return 0
         sending = state.sending
@@ -270,14 +283,30 @@ class Session:
 
     # -- executing -----------------------------------------------------------------------------------------------
 
-    def execute(self, command: Command | Content | OversizedContent) -> None:
+    def publish(self, content: Content) -> None:
+        """Execute a command with a message, if it has not come before."""
+        command, number = content.command, None
+        try:
+            number = self.state.receiving.receive(command[3:4] == b"\1")
+            if number is None:
+                self.connection.reports(self.number)
+            elif command[:2] == c.MessageTransfer.KEY:
+                self.publisher.publish(number, content)
+            else:
+                raise NotImplemented540("the classes file and stream are not implemented")
+        except AmqpError as error:
+            self.fail(error, number, c.MessageTransfer())
+        except RemoteProtocolError as error:
+            self.fail(error.answer, number, None if number is None else c.MessageTransfer())
+
+    def execute(self, command: Command | OversizedContent) -> None:
         """Execute what the client sent, if it has not come before."""
         if isinstance(command, OversizedContent):
             sync = command.command[3:4] == b"\1"
         else:
             sync = command.sync or type(command) is c.ExecutionSync
         try:
-            number = self._state.receiving.receive(sync)
+            number = self.state.receiving.receive(sync)
             if number is None:
                 self.connection.reports(self.number)
                 return
@@ -285,14 +314,9 @@ class Session:
             self.fail(error.answer)
             return
         try:
-            if isinstance(command, Content):
-                if command.command[:2] != c.MessageTransfer.KEY:
-                    raise NotImplemented540("the classes file and stream are not implemented")
-                self.publisher.publish(number, command)
-            elif isinstance(command, OversizedContent):
+            if isinstance(command, OversizedContent):
                 raise ResourceError(f"a message of more than {command.limit} bytes")
-            else:
-                self._handle(number, command)
+            self._handle(number, command)
         except AmqpError as error:
             self.fail(error, number, _known(command))
         except RemoteProtocolError as error:
@@ -301,6 +325,8 @@ class Session:
     def _handle(self, number: int, command: Command) -> None:
         kind = type(command)
         outcome: Outcome
+        if kind in BINDING or (isinstance(command, c.QueueDeclare) and command.exclusive):
+            self.survival.give_up()
         if (handler := HANDLERS.get(kind)) is not None:
             outcome = handler(self, number, command)
         elif (of_messages := MESSAGE_HANDLERS.get(kind)) is not None:
@@ -316,7 +342,8 @@ class Session:
 
     def complete(self, low: int, high: int) -> None:
         """Note that these commands are complete."""
-        self._state.receiving.complete(low, high)
+        self.state.receiving.complete(low, high)
+        self.survival.moved()
         if self.attached:
             self.connection.reports(self.number)
             self.connection.has_output(0)
@@ -356,22 +383,22 @@ class Session:
         if self.ended:
             return
         try:
-            self._state.sending.send(command, COMMAND_BYTES)
+            self.state.sending.send(command, COMMAND_BYTES)
         except LocalProtocolError:
             self._overrun()
             return
-        if self._state.ready and self.listens:
+        if self.state.ready and self.listens:
             self._put_or_wait(command)
 
     def transfer(self, sent: SentTransfer) -> int:
         """Send a transfer. Returns its number."""
-        number = self._state.sending.send(sent, len(sent.content.frames))
+        number = self.state.sending.send(sent, len(sent.content.frames))
         self._put(sent)
         return number
 
     def flush_transfers(self) -> None:
         """Note that transfers were sent: they go out with the batch."""
-        if self._state.sending.flush_due:
+        if self.state.sending.flush_due:
             self.connection.reports(self.number)
         if len(self.deliveries.browsed) > 2 * MOST_BROWSED:
             self.deliveries.forget_oldest()
@@ -418,7 +445,7 @@ class Session:
         self._failure = error
         if not self.attached:
             return
-        state = self._state
+        state = self.state
         if number is None and state.receiving.next is not None and error.class_id:
             number = state.receiving.next  # of a command that could not be read
         if self.listens:
@@ -433,7 +460,7 @@ class Session:
 
     def _begin(self) -> None:
         """Send the commands so far, though the client has not said what it expects: the session ends."""
-        sending = self._state.sending
+        sending = self.state.sending
         self._control(k.SessionCommandPoint(narrow(sending.first if self._new else sending.next), 0))
         for sent in sending.unsafe() if self._new else ():
             self._put(sent)
@@ -520,7 +547,7 @@ class Session:
 
     def give_back_overdue(self, now: int, default: int, least: int) -> Work:
         """End the session, if deliveries were not settled within their queue's consumer timeout."""
-        last = self._state.sending.next - 1
+        last = self.state.sending.next - 1
         overdue: Generator[None, None, dict[int, int]] = self._timeouts.overdue(now, last, default, least)
         found = yield from overdue
         if found:
@@ -530,7 +557,7 @@ class Session:
     # -- the class execution -----------------------------------------------------------------------------------
 
     def _sync(self, number: int, command: c.ExecutionSync) -> Outcome:
-        self._state.receiving.complete_in_order(number)
+        self.state.receiving.complete_in_order(number)
         self.connection.reports(self.number)
         return LATER
 
@@ -591,7 +618,7 @@ class Session:
         self.deliveries.watched = True
 
 
-def _known(command: Command | Content | OversizedContent) -> Command | None:
+def _known(command: Command | OversizedContent) -> Command | None:
     return command if isinstance(command, Command) else c.MessageTransfer()
 
 

@@ -5,7 +5,8 @@ Limits (`config.Limits`): a session is granted at most `session_timeout` seconds
 one user's: one that exceeds them ends when it loses its connection. The client learns of each: by the timeout that it
 is granted, and by a session that is new when it attaches again.
 
-After a restart of the broker every session is new.
+After a restart of the broker, sessions that only publish are there again (`survival`), without a connection and with
+their whole timeout; all others are new.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, TypeAlias
 
 from harebell.broker.node import Node
@@ -42,6 +44,9 @@ class Sessions:
         self._bytes: Counter[str] = Counter()  # ..., by user
         self._lasting: Counter[str] = Counter()  # sessions with a timeout, by user
         self._closing = False
+        for known in node.store.positions.known.values():
+            self._lasting[known.user] += 1
+            node.timers.at(node.timers.now() + 1000 * known.timeout, partial(node.store.positions.forget, known))
 
     def find(self, connection: Link, name: bytes) -> Session | None:
         """The session of that name of the connection's user."""
@@ -50,7 +55,10 @@ class Sessions:
 
     def add(self, connection: Link, number: int, name: bytes) -> Session:
         """A new session."""
-        session = Session(connection, number, name, self.end)
+        known = self._node.store.positions.take(connection.vhost.name, connection.user, name)
+        session = Session(connection, number, name, self.end, known)
+        if known is not None:
+            session.timeout = known.timeout
         self._sessions[connection.vhost, connection.user, name] = session
         self._node.sessions.add(session)
         return session
@@ -77,7 +85,9 @@ class Sessions:
                 log.warning("%s is granted no timeout: %d of the user last already", session.name, own)
                 granted = 0
         self._lasting[session.user] += (granted > 0) - (session.timeout > 0)
-        session.timeout = granted
+        if granted != session.timeout:
+            session.timeout = granted
+            session.survival.granted(granted)
         return granted
 
     def leave(self, session: Session) -> Work:
@@ -106,6 +116,8 @@ class Sessions:
         """End a session: what it held returns to the queues."""
         self.revive(session)
         self.forget(session)
+        if not self._closing:
+            session.survival.end()
         yield from session.ending()
 
     def forget(self, session: Session) -> None:

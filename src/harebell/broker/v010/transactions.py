@@ -57,7 +57,7 @@ class Transactions:
         """Make the session transactional. IllegalState when it is already."""
         if self.selected:
             raise IllegalState("tx.select: the session is transactional already")
-        self.selected = True
+        self.selected = self._session.publisher.holds_back = True
 
     def accept(self, taken: dict[int, Entry]) -> None:
         """Let deliveries wait for the commit."""

@@ -51,8 +51,8 @@ class Consumer:
     def start(self) -> None:
         self._io.run(self._inner.start)
 
-    def cancel(self, *, timeout: float | None = None) -> None:
-        self._io.run(self._inner.cancel, timeout=timeout)
+    def cancel(self, *, requeue: bool = True, timeout: float | None = None) -> None:
+        self._io.run(self._inner.cancel, requeue=requeue, timeout=timeout)
 
     def __enter__(self) -> Self:
         self.start()

@@ -206,9 +206,9 @@ class ForwardedChannel(Settler):
             self.inner.qos, prefetch_count=prefetch_count, prefetch_size=prefetch_size, global_=global_, timeout=timeout
         )
 
-    def cancel(self, consumer_tag: str, *, timeout: float | None = None) -> None:
+    def cancel(self, consumer_tag: str, *, requeue: bool = True, timeout: float | None = None) -> None:
         """End the subscription of this tag, as `Consumer.cancel` does. InvalidArgument when the channel has none."""
-        self.io.run(self.inner.cancel, consumer_tag, timeout=timeout)
+        self.io.run(self.inner.cancel, consumer_tag, requeue=requeue, timeout=timeout)
 
     def recover(self, *, requeue: bool = True, timeout: float | None = None) -> None:
         """Have every unacknowledged delivery of the channel delivered again; their old tags are no longer valid."""

@@ -46,6 +46,10 @@ def _raw(tag: str) -> bytes:
     return tag.encode("utf-8", "surrogateescape")
 
 
+def _drop(delivery: Delivery) -> None:
+    pass
+
+
 def _ignore(returned: Returned) -> None:
     """The confirm of its publication reports it."""
 
@@ -185,10 +189,12 @@ class ChannelCore:
             del self.consumers[key]
             raise
 
-    def cancel(self, slot: Slot, consumer: ConsumerCore) -> None:
-        """Unsubscribe. What is still under way to the consumer goes back to the queue."""
+    def cancel(self, slot: Slot, consumer: ConsumerCore, *, requeue: bool = True) -> None:
+        """Unsubscribe. What is under way to the consumer goes back to the queue, or comes all the same."""
         self.check_open()
         consumer.cancelling = True
+        if requeue:
+            self._refuse(consumer)
         self.request(slot)
 
     def cancel_unanswered(self, consumer: ConsumerCore) -> None:
@@ -199,10 +205,15 @@ class ChannelCore:
         if self.reason is None and not consumer.cancelling:
             if not consumer.answered:
                 consumer.cancelling = True
+                self._refuse(consumer)
                 return
             slot = Slot(m.BasicCancel(consumer.tag))
             slot.abandoned = True
             self.cancel(slot, consumer)
+
+    def _refuse(self, consumer: ConsumerCore) -> None:
+        """Take no further deliveries."""
+        consumer.append = _drop if consumer.no_ack else self.settlement.give_back
 
     def publish(
         self,
@@ -274,10 +285,7 @@ class ChannelCore:
             if not consumer.no_ack:
                 self._unacked.add(tag)
             delivery = Delivery(content, self.settler, consumer.tag, tag, redelivered, exchange, routing_key)
-            if not consumer.cancelling:
-                consumer.append(delivery)
-            elif not consumer.no_ack:
-                self.settlement.give_back(delivery)
+            consumer.append(delivery)
         elif key == GET_OK:
             method = cast(m.BasicGetOk, decode_method(payload, self.number))
             tag = self.last_tag = method.delivery_tag + self._offset

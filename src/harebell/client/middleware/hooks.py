@@ -354,6 +354,7 @@ class SubscribeArgs(OnChannel):
 @dataclass(frozen=True, slots=True)
 class CancelArgs(OnChannel):
     consumer_tag: str
+    requeue: bool = field(default=True, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
 
 

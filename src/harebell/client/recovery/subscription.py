@@ -35,13 +35,14 @@ class Subscription:
     queue     as the program names it
     deliver   takes each delivery as it comes, in place of `append`, which it comes to in the end
     ahead     taken from the buffer by a thread, and not handed out yet; the thread needs no lock for these
+    channel   the wire channel that its deliveries came on; None before the first
     core      its wire consumer; None while there is none
     on_end    called once when it has ended for good
     finished  no more deliveries will come; `reason` is why, None after a cancel by the program
     """
 
     __slots__ = (
-        "ahead", "arguments", "buffer", "bytes", "core", "deliver", "exclusive", "finished", "no_ack",
+        "ahead", "arguments", "buffer", "bytes", "channel", "core", "deliver", "exclusive", "finished", "no_ack",
         "on_end", "queue", "reason", "tag", "transport", "waiters",
     )  # fmt: skip
 
@@ -55,6 +56,7 @@ class Subscription:
         self.arguments = arguments
         self.tag = tag
         self.deliver: Callable[[Delivery], None] | None = None
+        self.channel: ChannelCore | None = None
         self.core: ConsumerCore | None = None
         self.on_end: Callable[[Subscription], None] | None = None
         self.buffer: deque[Delivery] = deque()
@@ -134,6 +136,7 @@ class Subscription:
         if transport is not self.transport:
             self.relieve()
             self.transport = transport
+        self.channel = channel
         self.core = consumer = ConsumerCore(
             self.tag, self.queue, self.no_ack, self.deliver or self.append, self.ended, self.forget, self.interrupted
         )
@@ -181,12 +184,13 @@ class Subscription:
         while self.waiters:
             self.wake()
 
-    def give_back(self, channel: ChannelCore) -> None:
+    def give_back(self) -> None:
         """Put the deliveries that the program has not got back into the queue."""
+        channel = self.channel
         buffered, self.buffer = [*_emptied(self.ahead), *self.buffer], deque()
         self.bytes = 0
         self.relieve()
-        if not self.no_ack and channel.reason is None:
+        if not self.no_ack and channel is not None and channel.reason is None:
             for delivery in buffered:
                 channel.settlement.give_back(delivery)
 

@@ -107,7 +107,7 @@ class Subscriptions:
             try:
                 await subscription.subscribe(core, requests.transport, translated, qos, seconds, deadline)
             except BaseException as error:
-                subscription.give_back(core)  # what came in the turn in which the wait for it ended
+                subscription.give_back()  # what came in the turn in which the wait for it ended
                 if not isinstance(error, errors.HarebellError) or not requests.may_repeat(request, core, error):
                     raise
                 subscription.core = None
@@ -118,8 +118,8 @@ class Subscriptions:
             del self.active[subscription]
             self.requests.availability.topology.consumer_gone(subscription.queue)
 
-    async def cancel(self, subscription: Subscription, timeout: float | None) -> None:
-        """End it; what was not taken goes back to the queue."""
+    async def cancel(self, subscription: Subscription, requeue: bool, timeout: float | None) -> None:
+        """End it; what was not taken goes back to the queue, or is left to be taken, as what still comes is."""
         requests = self.requests
         core, transport, consumer = requests.core, requests.transport, subscription.core
         if consumer is None or core.reason is not None or consumer.cancelling:
@@ -130,21 +130,24 @@ class Subscriptions:
             subscription.ended(None)
             return
         slot = requests.slot(m.BasicCancel(subscription.tag))
-        core.cancel(slot, consumer)
-        subscription.give_back(core)
-        subscription.ended(None)
+        core.cancel(slot, consumer, requeue=requeue)
+        if requeue:
+            subscription.give_back()
+            subscription.ended(None)
         try:
             await transport.reply(slot, timeout, core.abandon)
         except errors.HarebellError:
             if core.reason is None or not requests.reviving:
                 raise  # on a wire channel that is gone it is cancelled, too
+        finally:
+            subscription.ended(None)
 
     def abandon(self, subscription: Subscription) -> None:
         """End it without waiting for the answer."""
         core = self.requests.core
         if subscription.core is not None:
             core.cancel_unanswered(subscription.core)
-        subscription.give_back(core)
+        subscription.give_back()
         subscription.ended(None)
 
     def end(self, reason: errors.HarebellError | None) -> None:

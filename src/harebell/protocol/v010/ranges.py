@@ -73,6 +73,13 @@ class Marks:
             del lows[0], highs[0]
         return added
 
+    def step(self, number: int) -> bool:
+        """Add the number if it is the mark, and nothing is above it. Returns whether it was."""
+        if number != self.mark or self._lows:
+            return False
+        self.mark = number + 1
+        return True
+
     def first_missing(self, number: int) -> int:
         """The lowest number from `number` on that is not in the set."""
         if number < self.mark:

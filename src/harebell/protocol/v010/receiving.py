@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from struct import Struct, error as StructError
 from typing import Final
 
@@ -108,14 +109,18 @@ class ReceivingHalf:
         self.next = number + 1
         self.begun = True
         if number >= self.received:
-            if number - self._complete.mark - self._complete.above >= self._max_incomplete:
+            complete = self._complete
+            if number - complete.mark - complete.above >= self._max_incomplete:
                 raise errors.RemoteProtocolError(
                     errors.ResourceError,
                     f"more than {self._max_incomplete} commands are not complete",
                     2,
                     scope="channel",
                 )
-            self._advance(number + 1)
+            if number == self.received and self._seen.step(number):
+                self.received = number + 1
+            else:
+                self._advance(number + 1)
         elif number in self._seen:
             if sync:
                 self._await(number)
@@ -183,14 +188,23 @@ class ReceivingHalf:
                 raise refused(f"session.gap: more than {self._max_incomplete} ranges")
         self.received = self._seen.first_missing(self.received)
 
-    def save(self) -> bytes:
+    def save(self, without: Iterable[int] = ()) -> bytes:
         """What is complete, as bytes for `load`: 25 where everything is complete, 16 more for each range out of order.
 
-        Nothing is to be saved of a session that is new.
+        `without`: numbers that are to be executed again, unless the other peer knows them to be complete. Nothing is to
+        be saved of a session that is new.
         """
-        received = self.received or 0
-        pairs = b"".join([_PAIR.pack(low, high) for low, high in self._complete.ranges()])
-        return _SAVED.pack(0, self._known.mark, self._complete.mark, received) + pairs
+        complete, received = self._complete, self.received or 0
+        out = sorted({number for number in without if number in complete and number not in self._known})
+        if out:
+            low = min(complete.mark, out[0])
+            complete = Marks(low)
+            for number in (*out, self._highest() + 1):
+                for start, end in self._complete.present(low, number - 1):
+                    complete.add(start, end)
+                low = number + 1
+        pairs = b"".join([_PAIR.pack(low, high) for low, high in complete.ranges()])
+        return _SAVED.pack(0, min(self._known.mark, complete.mark), complete.mark, received) + pairs
 
     @classmethod
     def load(cls, raw: bytes, *, max_incomplete: int = MAX_INCOMPLETE) -> ReceivingHalf:
@@ -212,17 +226,9 @@ class ReceivingHalf:
         self.received, self.begun = received, True
         return self
 
-    def recovered(self, number: int, first: int = 0) -> None:
-        """Note, after a restart, a command that was executed and stored later than what was saved.
-
-        Where nothing was saved, numbers began at `first`, and what is not noted is expected again.
-        """
-        if self.received is None:
-            self._begin(first)
-        self.begun = True
-        self._complete.add(number, number)
-        self._seen.add(number, number)
-        self.received = max(self.received or 0, number + 1)
+    def is_complete(self, number: int) -> bool:
+        """Whether the command is executed."""
+        return number in self._complete
 
     def _begin(self, first: int) -> None:
         self.received = first

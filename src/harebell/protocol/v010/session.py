@@ -21,7 +21,7 @@ Rules:
 2. completed is answered with known-completed: at once when timely-reply is set, else by and by.
 3. timely-reply is asked for when the set of completed commands is not one range, or once in `TIMELY` commands.
 4. execution.result goes out before the completion of its command, and execution.exception before detach, because both
-   are sent before `complete` is called.
+   are sent before `complete` is called. Completions wait with them for what the other peer expects (rule 1).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Session(Generic[T]):
         """The controls that it is time to send: completions, known-completed, flush. With `idle`, whatever can be."""
         found: list[Control] = []
         receiving = self.receiving
-        if receiving.due or receiving.fresh >= (1 if idle else REPORT):
+        if (receiving.due or receiving.fresh >= (1 if idle else REPORT)) and not self._holds_commands:
             found += self._reports()
         if self._unknown >= (1 if idle else KNOWN):
             found.append(self._known_completed())
@@ -176,6 +176,11 @@ class Session(Generic[T]):
         self._unknown = self._untimely = 0
         self.ready = True
         return [self._command_point(self.sending.next)], unsafe
+
+    @property
+    def _holds_commands(self) -> bool:
+        """Whether own commands, maybe results, wait until the other peer has said what it expects."""
+        return not self.ready and self.sending.incomplete > 0
 
     def _command_point(self, number: int) -> Control:
         return k.SessionCommandPoint(narrow(number), 0)
@@ -206,7 +211,9 @@ class Session(Generic[T]):
             reaction.to_send.append(k.SessionExpected(receiving.expected()))
         if control.confirmed:
             reaction.to_send += [k.SessionConfirmed(ranges or None) for ranges in receiving.unknown()]
-        if control.completed:
+        if control.completed and self._holds_commands:
+            receiving.due = True
+        elif control.completed:
             reaction.to_send += self._reports()
 
     def _expected(self, ranges: Ranges, reaction: Reaction[T]) -> None:

@@ -91,10 +91,13 @@ class QueueConsumer:
             self.close()
 
     def close(self) -> None:
-        """Ends the consumer, and keeps what is on its way for `kept`."""
+        """Ends the consumer, and keeps what it was sent for `kept`.
+
+        Given back, these would come behind later ones: the queue may have its next single active consumer by then.
+        """
         if self._window:
             self.kept += self.on_its_way(self._window)
-            self.link.cancel()
+            self.kept += self._noted(self.link.cancel())
             self._window = 0
 
     def on_its_way(self, most: int) -> list[Delivery]:
@@ -118,7 +121,9 @@ class QueueConsumer:
             self._since = delivery_tag + 1
 
     def _take(self, most: int, seconds: float) -> list[Delivery]:
-        got = self.link.receive(most, seconds)
+        return self._noted(self.link.receive(most, seconds))
+
+    def _noted(self, got: list[Delivery]) -> list[Delivery]:
         if got:
             self._unacked += len(got)
             self._since = self._since or got[0].delivery_tag

@@ -17,14 +17,19 @@ from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.queue_log import segment
 from harebell.broker.store.queue_log.cursor import QueueCursor
 from harebell.broker.store.queue_log.log import QueueLog
-from harebell.broker.store.queue_log.records import HEADER_BYTES, TRANSIENT, Stored
+from harebell.broker.store.queue_log.records import HEADER_BYTES, NUMBER_BYTES, NUMBERED, TRANSIENT, Stored
 from tests.broker.store.faults import Disk, HandCommit
 
 PATH = "/data/q"
 
 
 class Bench:
-    """A log on a disk that may fail."""
+    """A log on a disk that may fail.
+
+    `numbers` are what recovery found of sessions' commands; `needed`: whether any of them may be sent again.
+    """
+
+    needed = False
 
     def __init__(self, segment_bytes: int = 400) -> None:
         self.disk = Disk()
@@ -34,10 +39,16 @@ class Bench:
     def start(self, *, suspect: bool = False) -> list[Stored]:
         self.commit = HandCommit(self.disk)
         self.log = QueueLog(PATH, self.commit, segment_bytes=self.segment_bytes, files=self.disk)
-        self.log.recover(suspect=suspect)
+        self.numbers: list[list[bytes]] = []
+        self.log.recover(suspect=suspect, note=self.note)
         return everything(self.log)
 
-    def restart(self) -> list[Stored]:
+    def note(self, numbers: list[bytes]) -> bool:
+        self.numbers.append(numbers)
+        return self.needed
+
+    def restart(self, *, needed: bool = False) -> list[Stored]:
+        self.needed = needed
         self.disk.kill()
         return self.start()
 
@@ -392,6 +403,85 @@ def test_what_may_be_written_already_is_written_whole() -> None:
     assert (bench.log.cut, bench.log.damages) == (0, [])
 
 
+# -- messages that sessions sent
+
+
+def number(position: int) -> bytes:
+    return b"%0*d" % (NUMBER_BYTES, position)
+
+
+def numbered(bench: Bench, first: int, end: int) -> None:
+    for position in range(first, end):
+        bench.log.append(
+            position, b"address", b"frames of %d" % position, flags=NUMBERED, marks=number(position) + b"more"
+        )
+
+
+def test_numbers_are_found_whatever_became_of_the_messages() -> None:
+    bench = Bench(segment_bytes=600)
+    bench.fill(range(3))
+    numbered(bench, 3, 12)
+    bench.log.settle(4, 5)  # in the batch in which they came
+    assert bench.log.flush() == 1
+    bench.fill(range(12, 14))
+    numbered(bench, 14, 16)
+    bench.log.flush()
+    bench.log.settle(3)
+    bench.log.flush()
+    records = bench.restart()
+    assert [each for part in bench.numbers for each in part] == [number(n) for n in (*range(3, 12), 14, 15)]
+    assert positions(records) == [0, 1, 2, *range(9, 16)]
+    assert [record.marks for record in records if record.flags] == [
+        number(n) + b"more" for n in (*range(9, 12), 14, 15)
+    ]
+    assert [at for at, _ in fast(bench.log)] == positions(records)
+
+
+def test_a_segment_with_numbers_stays_until_they_are_in_positions_on_disk() -> None:
+    bench = Bench()
+    numbered(bench, 0, 6)
+    ticket = bench.log.flush()
+    bench.fill(range(6, 20))
+    names = bench.names(".log")
+    bench.log.settle(0, 20)
+    bench.log.flush()
+    assert bench.names(".log") == [names[0], names[-1]]  # the last one is being written
+    assert bench.log.count == 0
+    bench.commit.covered = ticket - 1
+    bench.log.flush()
+    assert bench.names(".log") == [names[0], names[-1]]
+    assert positions(bench.restart(needed=True)) == []
+    assert bench.numbers == [[number(n) for n in range(6)]]
+    bench.commit.covered = 1_000_000
+    bench.log.rest()
+    assert bench.names(".log")[0] == names[0]  # what was found at a start stays until the next
+    assert positions(bench.restart()) == []
+    assert bench.names(".log") == []
+
+
+@pytest.mark.parametrize("end", ["purge", "close", "rest"])
+def test_a_held_segment_goes_in_the_end(end: str) -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    numbered(bench, 0, 3)
+    ticket = bench.log.flush()
+    bench.log.purge()
+    assert len(bench.names(".log")) == 1
+    bench.commit.covered = ticket
+    getattr(bench.log, end)()
+    assert bench.names(".log") == []
+    bench.fill([3])
+    assert positions(bench.restart()) == [3]
+
+
+def test_numbered_messages_are_read_in_runs() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    for position in range(60):
+        bench.log.append(position, b"a", b"%06d" % position, flags=NUMBERED, marks=number(position))
+    bench.log.flush()
+    first, addresses, frames = bench.log.read(10).read_run(100, {b"a": 1})
+    assert (first, addresses, frames) == (10, [1] * 50, [b"%06d" % n for n in range(10, 60)])
+
+
 def test_a_mark_for_what_is_not_written_yet_is_kept() -> None:
     """Who reads in the middle of a batch has what was settled looked at, and the rest has to wait."""
     bench = Bench()
@@ -441,7 +531,7 @@ def test_a_drain_takes_runs(restarted: bool) -> None:
     assert runs == [(1, 0), (2, 0), (3, 2), (6, 4), (10, 0), (11, 0), (12, 6), (18, 2), (20, 0)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     stretches=st.lists(
         st.tuples(st.integers(1, 40), st.integers(0, 3), st.sampled_from([b"a", b"b", b"longer"]), st.booleans()),
@@ -496,7 +586,7 @@ def spots(bench: Bench) -> list[tuple[str, int, int, int]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data(), settled=st.sets(st.integers(0, 29)), size=st.integers(1, 120), zero=st.booleans())
 def test_damage_takes_no_other_record_with_it(data: st.DataObject, settled: set[int], size: int, zero: bool) -> None:
     bench = Bench()
@@ -841,7 +931,7 @@ class Model:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.lists(STEPS, max_size=60))
 def test_the_log_against_a_model(steps: list[tuple[str, int]]) -> None:
     model = Model()

@@ -8,7 +8,7 @@ from struct import pack
 from zlib import crc32
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harebell.broker.store.files import Damage
 from harebell.broker.store.stream_log import records as log_records
@@ -69,7 +69,7 @@ def test_any_flipped_bit_costs_its_record_only(tmp_path: Path) -> None:
         log.close()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@settings(max_examples=150)
 @given(
     sizes=st.lists(st.integers(0, 300), min_size=1, max_size=40),
     old=st.integers(0, 12),

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.stream_log.log import READ_BYTES, StreamCursor, StreamLog
@@ -198,7 +198,7 @@ def test_garbage_behind_the_last_record_is_cut(tmp_path: Path) -> None:
         log.close()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@settings(max_examples=30)
 @given(sizes=st.lists(st.integers(0, 300), max_size=40), batch=st.integers(1, 7), segment=st.integers(50, 2000))
 def test_any_log_comes_back(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], batch: int, segment: int

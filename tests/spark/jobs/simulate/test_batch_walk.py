@@ -17,7 +17,7 @@ from harebell.spark.jobs.simulate.patterns import TooMany
 from tests.routing.topologies import EXCHANGES, KEYS, QUEUES, definitions
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(definitions(), st.lists(st.sampled_from((*KEYS, "b.b", "a..b")), min_size=1, max_size=9, unique=True))
 def test_every_key_reaches_what_it_reaches_alone(file: dict[str, Any], keys: list[str]) -> None:
     tracer = Tracer(topology(parse_definitions(file)).router)

@@ -97,21 +97,21 @@ rows_of = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(definitions(), rows_of)
 def test_the_sums_are_those_of_message_by_message(file: dict[str, Any], rows: list[Row]) -> None:
     one = made(file)
     assert counted(rows, one) == expected(rows, one)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(definitions(), definitions(), rows_of)
 def test_and_of_two_topologies(file: dict[str, Any], other: dict[str, Any], rows: list[Row]) -> None:
     before, after = made(file), made(other)
     assert counted(rows, before, after) == expected(rows, before, after)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(definitions(), definitions(), rows_of)
 def test_and_of_batches_that_are_cut_to_pieces(file: dict[str, Any], other: dict[str, Any], rows: list[Row]) -> None:
     before, after = made(file), made(other)

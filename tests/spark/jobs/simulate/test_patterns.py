@@ -29,7 +29,7 @@ def one_by_one(matcher: TopicMatcher[int], keys: list[str]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("cells", [0, patterns.DENSE_CELLS])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(made, st.lists(keys, max_size=30, unique=True))
 @example(["#.#.#", "#.a.#", "*.#.*"], ["", ".", "a", "a.a.a", ".".join("a" * 120), "*", "#", "#.#"])
 @example([], ["", "a"])

@@ -27,7 +27,7 @@ from typing import Final
 from harebell.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message
 from harebell.broker.store.queue_log.cursor import QueueCursor
 from harebell.broker.store.queue_log.log import QueueLog
-from harebell.broker.store.queue_log.records import TRANSIENT, Stored
+from harebell.broker.store.queue_log.records import NUMBER_BYTES, NUMBERED, TRANSIENT, Stored
 from harebell.defaults import FRAME_MAX
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.content import stored_content
@@ -47,19 +47,27 @@ MAX_MARKS: Final = 0xFFFF  # the log's limit; a few thousand keys
 class Journal:
     """A queue's journal. `name` is the queue, for log lines; `changed` is called at the first write after each `flush`.
 
+    note   takes what `QueueLog.recover` finds of sessions' commands
     next   the position that the next message gets, where the queue is plain
     paged  the number of messages that are only on disk, all of them behind those in memory
     page_at  the position of the first of these
     ahead  the first `ahead_count` of them, plain and without a gap: address and frames of each
     """
 
-    def __init__(self, name: str, queue_log: QueueLog, changed: Callable[[], None], now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        queue_log: QueueLog,
+        changed: Callable[[], None],
+        now: Callable[[], int],
+        note: Callable[[list[bytes]], bool],
+    ) -> None:
         self.log = queue_log
         self.next = queue_log.next_position
         self.paged = self.page_at = 0
         self._name = name
-        self._changed, self._now = changed, now
-        self._dirty = self._syncs_settlements = False
+        self._changed, self._now, self._note = changed, now, note
+        self._dirty = self._syncs_settlements = self._syncs_recovered = False
         self._used = False  # whether anything was ever stored
         self._idle = True  # whether nothing was written since the last `rest`
         self._cursor: QueueCursor | None = None
@@ -80,8 +88,12 @@ class Journal:
         if content.channel != STORED_CHANNEL or len(frames) > FRAME_MAX:
             frames = content.recut(STORED_CHANNEL, FRAME_MAX)
         expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
-        marks = b"" if type(message) is Message else _encode_marks(message)
-        self.log.append(position, message.address.wire, frames, expiry, 0 if persistent else TRANSIENT, marks)
+        flags, marks = 0 if persistent else TRANSIENT, b""
+        if type(message) is not Message:
+            marks = _encode_marks(message)
+            if message.number and persistent:
+                flags, marks = NUMBERED, message.number + marks
+        self.log.append(position, message.address.wire, frames, expiry, flags, marks)
         if not self._dirty:
             self._used = True
             self._touch()
@@ -138,6 +150,9 @@ class Journal:
         if self._syncs_settlements:
             ticket = max(ticket, self.log.sync_settled())
             self._syncs_settlements = False
+        if self._syncs_recovered:
+            ticket = max(ticket, self.log.sync_recovered())
+            self._syncs_recovered = False
         return ticket
 
     def sync_settlements(self) -> None:
@@ -145,6 +160,11 @@ class Journal:
         if self._used:
             self._syncs_settlements = True
             self._touch()
+
+    def sync_recovered(self) -> None:
+        """Let the sync of the next `flush` cover what recovery found."""
+        self._used = self._syncs_recovered = True
+        self._touch()
 
     # -- reading back --------------------------------------------------------------------------------------------
 
@@ -226,7 +246,8 @@ class Journal:
         """The message of a record in the log."""
         address = self._addresses[stored.address]
         content = stored_content(STORED_CHANNEL, stored.frames)
-        return _decode_marks(stored.marks, address, content) if stored.marks else Message(address, content)
+        marks = stored.marks[NUMBER_BYTES:] if stored.flags & NUMBERED else stored.marks
+        return _decode_marks(marks, address, content) if marks else Message(address, content)
 
     def held(self, stored: Stored) -> Held:
         """The message with its place, its deadline, and how often it came back: at least once, if it was delivered."""
@@ -242,7 +263,7 @@ class Journal:
 
     def recover(self, *, suspect: bool) -> bool:
         """Recover the log; all of its messages are paged. Returns whether any of them expires."""
-        self.log.recover(suspect=suspect)
+        self.log.recover(suspect=suspect, note=self._note)
         self.paged, self.page_at, self.next = self.log.count, self.log.first, self.log.next_position
         self._used = self.paged > 0
         if self.log.cut:
@@ -287,6 +308,8 @@ def _wall_clock() -> int:
 
 def _encode_marks(message: Message) -> bytes:
     """The parts of a MarkedMessage beside its address and content, in bytes."""
+    if message.keys is None and message.ttl is None and not (message.bcc or message.died or message.origin):
+        return b""
     marks: dict[str, object] = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
     if message.origin:
         marks["origin"] = b64encode(message.origin).decode()

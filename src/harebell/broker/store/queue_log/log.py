@@ -7,6 +7,9 @@
   then a message is delivered again, marked as redelivered.
 - A segment is unlinked when all its messages are settled, wherever it is in the log. Its settlements are unlinked
   later, when the folder without the segment is on disk: otherwise a power cut could restore the messages without them.
+- Messages that sessions sent have the numbers of their commands: after a kill a command that is sent again is known by
+  them. So they are written though they were settled in the batch, and their segment stays until the positions of the
+  sessions are on disk (`GroupCommit.covered`).
 - A damaged record does not affect others (`records`); lost messages are reported. A torn end is cut, and reported
   separately.
 - Large messages, and batches that follow one which is not written yet, are written by the group commit's thread, in
@@ -24,7 +27,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Final
@@ -37,6 +40,8 @@ from harebell.broker.store.queue_log.pieces import LARGE, LATE, Piece, Unchecked
 from harebell.broker.store.queue_log.records import (
     FIELDS,
     HEAD,
+    NUMBERED,
+    TRANSIENT,
     Header,
     Key,
     encode_header,
@@ -47,12 +52,17 @@ from harebell.broker.store.queue_log.segment import Segment
 __all__ = ["SEGMENT_BYTES", "QueueLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
+FOR_GOOD: Final = 1 << 62  # a sync that never comes: a recovered segment stays until the next start
 _pack_head, _pack_fields = HEAD.pack, FIELDS.pack
 _BASE: Final = attrgetter("base")
 _POSITION: Final = itemgetter(0)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _OLD: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def _forget(numbers: list[bytes]) -> bool:
+    return False
 
 
 class QueueLog:
@@ -76,6 +86,7 @@ class QueueLog:
         self._segments: list[Segment] = []
         # The batch: position, address, frames, expiry, flags and marks of each message, ...
         self._batch: list[tuple[int, bytes, bytes, int, int, bytes]] = []
+        self._numbered = False  # whether sessions sent any of these
         self._tried = False  # whether any part of it may be in the file already
         self._key = Key.random()  # of the segment that is written
         # ... and the settlements in it.
@@ -96,6 +107,7 @@ class QueueLog:
         self._recovered: list[Segment] = []  # segments of an earlier process, which may not have synced them
         self._renamed = False  # whether names in the folder have changed since it was synced
         self._unsure = False  # whether the earlier process may not have synced the folder and its files
+        self._held: dict[Segment, None] = {}  # all settled, but the positions of sessions are not on disk
         self._retired: list[str] = []  # settlements of segments that were unlinked
         self._leaving: tuple[int, list[str]] = (0, [])  # those of them that may be unlinked after that sync
 
@@ -127,11 +139,13 @@ class QueueLog:
         address  exchange and routing key, as short strings
         frames   header and body frames, channel 1
         expiry   its deadline in ms since 1970; 0: none
-        flags    TRANSIENT, or 0
+        flags    TRANSIENT, NUMBERED, or 0
         marks    up to 65,535 bytes that the queue reads back
         """
         self.next_position = position + 1
         self._batch.append((position, address, frames, expiry, flags, marks))
+        if flags == NUMBERED:
+            self._numbered = True
 
     def settle(self, position: int, count: int = 1) -> None:
         """Settle `count` messages from `position` on; positions that were not stored may be among them."""
@@ -166,13 +180,13 @@ class QueueLog:
     def flush(self) -> int:
         """Write the batch. Returns the ticket of the sync that will cover its messages, 0 when none need one."""
         if self._batch:
-            if self._settled_end and not self._tried:
+            if self._settled_end and not self._tried and not self._numbered:
                 self._leave_out_settled()
             if self._batch:
                 self._write_messages()
         if self._settled_end or self._delivered or self._returned or self._settled:
             self._apply()
-        if self._changed:
+        if self._changed or self._held:
             self._write_settlements()
         ticket, self._ticket = self._ticket, 0
         return ticket
@@ -210,7 +224,7 @@ class QueueLog:
                 parts.append(_pack_head(mark, len(start) + len(frames), whole) + start)
                 pieces += (Piece.of(b"".join(parts)), Piece(frames, check))
                 parts = []
-            if not flags:
+            if flags != TRANSIENT:
                 durable = True
         if parts:
             pieces.append(Piece.of(b"".join(parts)))
@@ -271,6 +285,8 @@ class QueueLog:
             ticket = max(ticket, self._commit.hand_over(self._new_folders.popitem()[1]))
             self._part_with_retired(ticket)
         self._unsure = False
+        if self._numbered:
+            self._numbered, tail.numbered = False, max(tail.numbered, ticket)
         if durable:
             self._ticket = max(self._ticket, ticket)
 
@@ -327,9 +343,13 @@ class QueueLog:
                 yield segment
 
     def _write_settlements(self) -> None:
-        for segment in tuple(self._changed):
-            if not segment.left and segment is not self._tail:
+        for segment in tuple(self._held):
+            if segment.numbered <= self._commit.covered:
                 self._retire(segment)
+                self._changed.pop(segment, None)
+        for segment in tuple(self._changed):
+            if not segment.left and segment is not self._tail and self._retire(segment):
+                pass
             elif segment.unwritten:
                 if segment is not self._settled_of:
                     self._close_settled()
@@ -342,7 +362,12 @@ class QueueLog:
                     segment.compact(self._files)
             del self._changed[segment]
 
-    def _retire(self, segment: Segment) -> None:
+    def _retire(self, segment: Segment) -> bool:
+        """Unlink a segment with nothing left, or hold it while its numbers are needed. Returns whether it is gone."""
+        if segment.numbered > self._commit.covered:
+            self._held[segment] = None
+            return False
+        self._held.pop(segment, None)
         if segment is self._settled_of:
             self._close_settled()
         remove(self._files, segment.path)
@@ -351,6 +376,7 @@ class QueueLog:
         self._unsynced.pop(segment, None)
         if segment.settled_size:
             self._retired.append(segment.settled_path)
+        return True
 
     def _part_with_retired(self, ticket: int) -> None:
         """Note that the sync of this ticket covers the folder, so that retired settlements may be unlinked after it."""
@@ -400,11 +426,13 @@ class QueueLog:
 
     # -- recovery --------------------------------------------------------------------------------------------------
 
-    def recover(self, *, suspect: bool = False) -> None:
+    def recover(self, *, suspect: bool = False, note: Callable[[list[bytes]], bool] = _forget) -> None:
         """Recover the log: `count`, `first`, `expires`, `next_position`. Each record is read and checked.
 
-        `suspect`: the machine stopped, not only the process, so that any message may have been delivered. OSError for
-        files of a newer format, or files that cannot be read at all.
+        suspect  the machine stopped, not only the process, so that any message may have been delivered
+        note     takes session and command of the messages of a segment; whether any of these may be sent again
+
+        OSError for files of a newer format, or files that cannot be read at all.
         """
         try:
             found = Recovery(self.path, self._files, suspect=suspect)
@@ -412,6 +440,9 @@ class QueueLog:
             return
         self._segments, self.damages, self.cut = found.segments, found.damages, found.cut
         self.next_position, self.expires = found.next_position, found.expires
+        for segment, numbers in found.numbers.items():
+            if note(numbers):
+                segment.numbered = FOR_GOOD
         self._changed.update(dict.fromkeys(found.changed))
         for segment in tuple(self._segments):
             if not segment.left:
@@ -435,6 +466,8 @@ class QueueLog:
 
     def rest(self) -> None:
         """Close the open files; the next write opens them again. The batch must be empty."""
+        if self._held:
+            self._write_settlements()
         self._close_settled()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -445,23 +478,25 @@ class QueueLog:
         self.flush()
         if self._tail is not None and not self._tail.left:
             self._drop_tail()
-        self._sync_recovered()
+        self.sync_recovered()
         self.sync_settled()
         self.rest()
 
-    def _sync_recovered(self) -> None:
-        """Sync the recovered files: the earlier process may not have synced them."""
-        files, commit = self._files, self._commit
+    def sync_recovered(self) -> int:
+        """Sync the recovered files, which the earlier process may not have done. Returns the ticket; 0: they are."""
+        files, commit, ticket = self._files, self._commit, 0
         if self._recovered:
-            commit.hand_over(files.open(str(Path(self.path).parent), _FOLDER))
+            for folder in (str(Path(self.path).parent), self.path):
+                ticket = commit.hand_over(files.open(folder, _FOLDER))
             self._renamed = True
         while self._recovered:
             segment = self._recovered[-1]
             if segment in self._segments:
-                commit.hand_over(files.open(segment.path, _OLD, 0o640))
+                ticket = commit.hand_over(files.open(segment.path, _OLD, 0o640))
                 if segment.settled_size:
                     self._unsynced[segment] = None
             self._recovered.pop()
+        return ticket
 
     def purge(self) -> int:
         """Settle everything. Returns the number of messages."""
@@ -484,6 +519,7 @@ class QueueLog:
         while self._new_folders:
             self._commit.hand_over(self._new_folders.popitem()[1])
         self._segments, self._tail = [], None
+        self._held.clear()
         try:
             names = self._files.listdir(self.path)
         except FileNotFoundError:
@@ -498,8 +534,7 @@ class QueueLog:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._commit.hand_over(fd)
-        if tail is not None:
-            self._retire(tail)
+        if tail is not None and self._retire(tail):
             self._changed.pop(tail, None)
 
     def _close_settled(self) -> None:

@@ -14,6 +14,8 @@ has: a file that was moved to another queue is not read there. 0 is of an older 
     | length of address (u16) | length of marks (u16)
     | address: exchange and routing key as short strings | marks | header and body frames, channel 1
 
+With the flag NUMBERED the marks begin with the session that sent the message (8 bytes) and its command (u64).
+
 After damage, reading continues at the next mark with a right CRC. Mark and seed are secret: a message whose body looks
 like a record is not taken for one, nor are old bytes of an earlier file on the disk.
 
@@ -38,9 +40,10 @@ from zlib import crc32
 from harebell.broker.store.queue_log.ranges import Ranges
 
 __all__ = [
-    "DELIVERED", "FIELDS", "FORMAT", "HEAD", "HEADER_BYTES", "RETURNED", "SETTLED", "SETTLEMENT_BYTES", "TRANSIENT",
-    "Header", "Key", "Stored", "encode_header", "encode_settlement", "find_record", "pass_records", "position_of",
-    "read_header", "read_records", "read_run", "read_settlements", "record_end", "skip_records",
+    "DELIVERED", "FIELDS", "FORMAT", "HEAD", "HEADER_BYTES", "NUMBER_BYTES", "NUMBERED", "RETURNED", "SETTLED",
+    "SETTLEMENT_BYTES", "TRANSIENT", "Header", "Key", "Stored", "encode_header", "encode_settlement", "find_record",
+    "pass_numbered", "pass_records", "position_of", "read_header", "read_records", "read_run", "read_settlements",
+    "record_end", "skip_records",
 ]  # fmt: skip
 
 FORMAT: Final = 1
@@ -49,6 +52,10 @@ DELIVERED: Final = 2
 RETURNED: Final = 3
 TRANSIENT: Final = 1
 """Flag of a transient message that is on disk because memory is short; it ends with the process."""
+NUMBERED: Final = 2
+"""Flag of a durable message that a session sent; its marks say in which command."""
+
+NUMBER_BYTES: Final = 16  # of session and command
 
 MANY: Final = 16  # the least number of records of one length that a separate loop pays off for
 
@@ -202,7 +209,8 @@ def pass_records(data: bytes, at: int, stop: int, key: Key, first: int, end: int
     """Check the records from `at` to `stop`, as long as they are whole, right, without a gap and not TRANSIENT.
 
     Their positions are those from `first` to before `end`. Returns the place and the position after the last of them,
-    and whether any has a deadline. One loop without calls: it decides how long a start takes.
+    and whether any has a deadline. Stops at one that has any flag. One loop without calls: it decides how long a start
+    takes.
     """
     mark, seed = key
     stop = min(stop, len(data) - 40)  # none is shorter than 41 bytes
@@ -210,8 +218,28 @@ def pass_records(data: bytes, at: int, stop: int, key: Key, first: int, end: int
     while at < stop and first < end:
         begin, length, crc, position, expiry, flags = unpack(data, at)
         after = at + 12 + length
-        if position != first or flags & TRANSIENT or begin != mark or crc32(data[at + 12 : after], seed) != crc:
+        if position != first or flags or begin != mark or crc32(data[at + 12 : after], seed) != crc:
             break
+        if expiry:
+            expires = True
+        first += 1
+        at = after
+    return at, first, expires
+
+
+def pass_numbered(
+    data: bytes, at: int, stop: int, key: Key, first: int, end: int, numbers: list[bytes]
+) -> tuple[int, int, bool]:
+    """As `pass_records`, of NUMBERED ones: session and command of each are appended to `numbers`, as bytes."""
+    mark, seed = key
+    stop = min(stop, len(data) - 40)
+    unpack, expires = _RECORD.unpack_from, False
+    while at < stop and first < end:
+        begin, length, crc, position, _, expiry, flags, address, _ = unpack(data, at)
+        after, marks = at + 12 + length, at + 41 + address
+        if position != first or flags != NUMBERED or begin != mark or crc32(data[at + 12 : after], seed) != crc:
+            break
+        numbers.append(data[marks : marks + NUMBER_BYTES])
         if expiry:
             expires = True
         first += 1
@@ -237,24 +265,24 @@ def read_run(
 ) -> tuple[int, list[_AddressT], list[bytes]]:
     """The plain messages that begin at `at`, with the positions from `first` to before `end` and without a gap.
 
-    A message is plain when it has neither deadline nor marks. Returns the place where the run ends, the value in
-    `addresses` for the address of each message, and its frames. The bytes have been checked, so a record costs little
-    more than its slice: where deadline, lengths and address equal those of the record before, they are not parsed
-    again, and where many have one length (the bytes one record further on look like it), C code reads them.
+    A message is plain when it has neither deadline nor marks, but for its number. Returns the place where the run ends,
+    the value in `addresses` for the address of each message, and its frames. The bytes have been checked, so a record
+    costs little more than its slice: where deadline, lengths and address equal those of the record before, they are not
+    parsed again, and where many have one length (the bytes one record further on look like it), C code reads them.
     """
     unpack, size, view = _PLACE.unpack_from, len(data), memoryview(data)
     found: list[_AddressT] = []
     frames: list[bytes] = []
     while at < size and first < end:
         length, position = unpack(data, at)
-        expiry, _, wire, marks = _LENGTHS.unpack_from(data, at + 28)
-        if position != first or expiry or marks:
+        expiry, flags, wire, marks = _LENGTHS.unpack_from(data, at + 28)
+        if position != first or expiry or (marks and (marks != NUMBER_BYTES or not flags & NUMBERED)):
             break
         width, step = 41 + wire, 12 + length
         fields, further = data[at + 28 : at + width], at + MANY * step
         if data[further : further + 8] == data[at : at + 8]:
             count = min((size - at) // step, end - first)
-            for other, position, rest, content in _alike(width, step).iter_unpack(view[at : at + count * step]):
+            for other, position, rest, content in _alike(width, marks, step).iter_unpack(view[at : at + count * step]):
                 if other != length or rest != fields or position != first:
                     break
                 first += 1
@@ -268,18 +296,18 @@ def read_run(
                     break
                 first += 1
                 at += 12 + length
-                frames.append(data[body:at])
+                frames.append(data[body + marks : at])
         found += [addresses[fields[13:]]] * (len(frames) - len(found))
     return at, found, frames
 
 
 @lru_cache(maxsize=64)
-def _alike(width: int, step: int) -> Struct:
-    """The Struct of a record of `step` bytes without marks: length, position, deadline to address, and frames.
+def _alike(width: int, marks: int, step: int) -> Struct:
+    """The Struct of a record of `step` bytes: length, position, deadline to address, and frames.
 
-    `width` bytes precede the frames.
+    `width` bytes precede the marks, which are passed over.
     """
-    return Struct(f">4xI4xQ8x{width - 28}s{step - width}s")
+    return Struct(f">4xI4xQ8x{width - 28}s{marks}x{step - width - marks}s")
 
 
 def encode_settlement(kind: int, position: int, number: int, seed: int) -> bytes:

@@ -16,11 +16,13 @@ from typing import Final
 from harebell.broker.store.files import Damage, Files, read_all, remove
 from harebell.broker.store.queue_log.records import (
     HEADER_BYTES,
+    NUMBERED,
     SETTLEMENT_BYTES,
     TRANSIENT,
     Header,
     Key,
     find_record,
+    pass_numbered,
     pass_records,
     position_of,
     read_header,
@@ -41,6 +43,7 @@ class Recovery:
     next_position  the position after the last stored one; `last_base` is the first position of the last file
     damages, cut   the unreadable parts, and the bytes of torn ends
     expires        whether any message has a deadline
+    numbers        session and command of the messages of each segment that has any, as bytes
     `suspect`: the machine stopped, not only the process, so that any message may have been delivered. FileNotFoundError
     when the folder does not exist, OSError for files of a newer format, or files that cannot be read at all.
     """
@@ -51,6 +54,7 @@ class Recovery:
         self.damages: list[Damage] = []
         self.next_position = self.cut = 0
         self.expires = False
+        self.numbers: dict[Segment, list[bytes]] = {}
         self._path, self._files = path, files
         names = files.listdir(path)
         bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
@@ -128,6 +132,7 @@ class Recovery:
     def _messages(self, segment: Segment, data: bytes, following: int, suspect: bool) -> None:
         damages = len(self.damages)
         key, settled = segment.key, segment.settled
+        numbers: list[bytes] = []
         position = segment.base  # the lowest position that the next record may have
         known = settled.end  # positions used before the end, whether or not their messages are there
         inside, until = False, 0
@@ -159,13 +164,18 @@ class Recovery:
                     settled.add(here, position)
                 at = end
                 continue
-            at, position, expires = pass_records(data, at, segment.chunk_end, key, here, until)
+            if data[at + 36] & NUMBERED:
+                at, position, expires = pass_numbered(data, at, segment.chunk_end, key, here, until, numbers)
+            else:
+                at, position, expires = pass_records(data, at, segment.chunk_end, key, here, until)
             if not inside:
                 segment.left += position - here
                 self.expires = self.expires or expires
         segment.end = max(position, known, segment.delivered)
         if segment.end > position:
             settled.add(position, segment.end)
+        if numbers:
+            self.numbers[segment] = numbers
         if suspect:
             segment.deliver(segment.end)
             self.changed.append(segment)

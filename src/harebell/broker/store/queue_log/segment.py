@@ -42,8 +42,8 @@ class Segment:
     """One segment: `base` and `end` are positions, `size` is the file's, `left` counts the messages not settled."""
 
     __slots__ = (
-        "base", "checks", "delivered", "end", "index", "key", "left", "path", "returned", "settled", "settled_path",
-        "settled_size", "size", "unwritten",
+        "base", "checks", "delivered", "end", "index", "key", "left", "numbered", "path", "returned", "settled",
+        "settled_path", "settled_size", "size", "unwritten",
     )  # fmt: skip
 
     def __init__(self, folder: str, base: int, key: Key) -> None:
@@ -54,6 +54,7 @@ class Segment:
         self.size = HEADER_BYTES
         self.settled_size = 0  # of the file of settlements; 0: there is none
         self.left = 0
+        self.numbered = 0  # the sync that covers the last message that a session sent; 0: there is none
         self.delivered = base  # all messages before this position were delivered
         self.settled = Ranges()
         self.returned: dict[int, int] = {}

@@ -1,0 +1,122 @@
+"""How a session survives a restart of the broker, as long as it only publishes.
+
+From its first durable message on, each message has the session and the number of its command on disk, and the file of
+positions says what is complete (`store.positions`). After a restart the session goes on from there: a command that is
+sent again is executed for the queues that do not have its message yet, and for no other.
+
+A session that holds more (subscriptions, a transaction, exclusive queues), or has sent messages to where numbers are
+not kept (streams, delayed exchanges), does not survive: its client learns that its state is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from harebell.broker.forwarding import Sink
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.store.positions import NUMBER, Known, Positions
+from harebell.broker.v010.subscription import SentTransfer
+from harebell.broker.vhost import VirtualHost
+from harebell.protocol.v010 import Command, commands as c
+from harebell.protocol.v010.serial import wide, wide_ranges
+from harebell.protocol.v010.session import Session as State
+
+__all__ = ["Survival", "keeps_numbers"]
+
+
+def keeps_numbers(queues: Iterable[Sink]) -> bool:
+    """Whether those of the queues that store messages store their numbers too."""
+    return all(isinstance(queue, ClassicQueue) for queue in queues if queue.stored)
+
+
+class SurvivingSession(Protocol):
+    """The session that survives."""
+
+    vhost: VirtualHost
+    user: str
+    session_name: bytes
+    timeout: int
+
+    @property
+    def state(self) -> State[SentTransfer | Command]: ...
+
+
+class Survival:
+    """Whether, and from where, one session goes on after a restart.
+
+    stored  the queues that have the message of a command from before the restart, by its number
+    """
+
+    def __init__(self, session: SurvivingSession, positions: Positions, known: Known | None) -> None:
+        self._session, self._positions = session, positions
+        self._key = b"" if known is None else known.session
+        self.stored = {} if known is None else known.stored
+        self._plain = True
+
+    def mark(self, number: int, kept: bool) -> bytes:
+        """What the messages of this command have on disk; b"" where the session does not survive.
+
+        kept  the queues keep numbers: else the session does not survive from now on
+        """
+        if not kept:
+            self.give_up()
+        elif not self._key and self._plain and self._session.timeout:
+            session = self._session
+            self._key = self._positions.begin(
+                session.vhost.name, session.user, session.session_name, session.timeout, self._position()
+            )
+        return NUMBER.pack(self._key, number) if self._key else b""
+
+    def without_stored(self, number: int, queues: tuple[Sink, ...]) -> tuple[Sink, ...]:
+        """The queues that do not have the message of this command from before the restart."""
+        stored = self.stored.pop(number, None)
+        if stored is None:
+            return queues
+        for queue in queues:
+            if str(queue) in stored and isinstance(queue, ClassicQueue):
+                queue.sync_recovered()  # the process before may have been killed before its sync
+        return tuple(queue for queue in queues if str(queue) not in stored)
+
+    def moved(self) -> None:
+        """Commands are complete."""
+        if self._key:
+            self._positions.moved(self._key, self._position)
+
+    def granted(self, timeout: int) -> None:
+        """The session outlives a connection by so many seconds now."""
+        session = self._session
+        if self._key and timeout:
+            self._positions.renew(self._key, session.vhost.name, session.user, session.session_name, timeout)
+        elif self._key:
+            self.end()
+
+    def give_up(self) -> None:
+        """The session holds more than publications from now on. OSError when the disk refuses."""
+        self._plain = False
+        self.end()
+
+    def start_over(self) -> None:
+        """The client has lost its state of the session, and nothing of it is held any more."""
+        self._plain = True
+        self.end()
+
+    def end(self) -> None:
+        """Nothing of the session is known after a restart. OSError when the disk refuses."""
+        key, self._key = self._key, b""
+        self.stored.clear()
+        if key:
+            self._positions.end(key)
+
+    def _position(self) -> bytes:
+        """What is complete, but for what the client may not have the answer of: that is lost with the process."""
+        state = self._session.state
+        received = state.receiving.received or 0
+        unanswered: list[int] = []
+        for sent in state.sending.unsafe():
+            if isinstance(sent, c.ExecutionResult):
+                unanswered.append(wide(sent.command_id, received))
+            elif isinstance(sent, c.MessageReject):
+                for low, high in wide_ranges(sent.transfers, received):
+                    unanswered += range(low, high + 1)
+        return state.receiving.save(unanswered)

@@ -1,0 +1,17 @@
+"""The short form of the kills; `make torture` has the long one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.client.sessions.kills import endured
+
+
+@pytest.mark.slow
+async def test_each_message_once_though_the_broker_is_killed() -> None:
+    seed = random.randrange(1 << 30)
+    figures = await endured(3, seed)
+    assert figures.good, f"{figures} (seed {seed})"
+    assert figures.messages > 0
