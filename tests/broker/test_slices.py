@@ -45,6 +45,31 @@ def test_a_short_work_is_done_at_once(loop: Loop) -> None:
     assert (log, loop.calls, loop.slices.idle) == (["a0", "a1", "a2"], [], True)
 
 
+def test_a_work_that_waits_has_no_turn_until_it_is_resumed(loop: Loop) -> None:
+    log: list[str] = []
+    resumes: list[Callable[[], None]] = []
+
+    def work() -> Work:
+        log.append("begin")
+        loop.slices.wait(resumes.append)
+        yield
+        log.append("end")
+
+    assert not loop.slices.run(work())
+    loop.slices.later(steps(log, "a", 2))
+    loop.turn()
+    assert (log, loop.calls) == (["begin", "a0", "a1"], [])
+    for resume in resumes * 2:
+        resume()
+    loop.turn()
+    assert log[3:] == ["end"]
+    assert not loop.slices.run(work())
+    loop.slices.finish()
+    assert log[4:] == ["begin", "end"]
+    resumes[-1]()
+    assert loop.slices.idle
+
+
 def test_long_works_take_turns_and_the_loop_has_its_own_in_between(loop: Loop) -> None:
     log: list[str] = []
     loop.stopwatch.step = 1.0

@@ -39,6 +39,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/queues/contents.py": "broker/test_queue_model.py",
     "broker/queues/delayed_retry.py": "broker/test_delivery.py",
     "broker/queues/drops.py": "broker/queues/test_decorators.py",
+    "broker/queues/ordering.py": "broker/queues/test_fairshare.py",
     "broker/queues/settings.py": "broker/queues/test_changes.py",
     "broker/rules/parameters.py": "broker/rules/test_limits.py",
     "broker/store/catalog/check.py": "broker/test_damage.py",

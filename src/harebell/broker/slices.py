@@ -4,6 +4,8 @@ A work is an iterator whose steps take a fraction of a millisecond each: a part 
 a million deliveries that return to their queues. The works take turns, and after a turn of all of them the sockets are
 read again. A work that fits into one slice is done at once.
 
+A work that has to wait for something else, as for the disk, says so before it yields (`Slices.wait`).
+
 A work has side effects in its steps only, and another work, or a client, may change anything between two of them.
 """
 
@@ -77,14 +79,16 @@ class Slices:
         self._call_soon, self._end, self._fail = call_soon, end, fail
         self._works: deque[Work] = deque()
         self._called = False
+        self._wait: Callable[[Callable[[], None]], None] | None = None
+        self._waiting: dict[Work, None] = {}
         self._end_of_slice = 0.0  # of the work that runs now; 0: none
 
     def run(self, work: Work) -> bool:
         """Run a work: one slice at once, the rest in turns. Returns whether it is done. The caller ends the batch."""
-        if self._advance(work):
-            return True
-        self.later(work)
-        return False
+        done = self._advance(work)
+        if done is False:
+            self.later(work)
+        return done is True
 
     @property
     def idle(self) -> bool:
@@ -96,6 +100,15 @@ class Slices:
         self._works.append(work)
         self._call()
 
+    def wait(self, condition: Callable[[Callable[[], None]], None]) -> None:
+        """Let the work that runs now have no turn after its next yield, until `condition` calls what it is given."""
+        self._wait = condition
+
+    def _resume(self, work: Work) -> None:
+        if work in self._waiting:
+            del self._waiting[work]
+            self.later(work)
+
     def discard(self, *containers: _Container) -> None:
         """Free the objects in these containers, which nothing else uses."""
         work = _discard(containers)
@@ -103,16 +116,26 @@ class Slices:
             self.run(work)
 
     def finish(self) -> None:
-        """Run all works to their ends: the broker stops."""
-        while self._works:
+        """Run all works to their ends, without waiting: the broker stops, and writes everything then."""
+        while self._works or self._waiting:
+            self._works.extend(self._waiting)
+            self._waiting.clear()
             self._turn()
 
-    def _advance(self, work: Work) -> bool:
-        """Run one slice. Returns whether the work is done."""
+    def _advance(self, work: Work) -> bool | None:
+        """Run one slice. Returns whether the work is done; None: it waits, and has its next turn then."""
         stopwatch, outer = self.stopwatch, self._end_of_slice
         end = self._end_of_slice = outer or stopwatch() + SLICE
         try:
-            return all(stopwatch() < end for _ in work)
+            for _ in work:
+                if self._wait is not None:
+                    wait, self._wait = self._wait, None
+                    self._waiting[work] = None
+                    wait(lambda: self._resume(work))
+                    return None
+                if stopwatch() >= end:
+                    return False
+            return True
         except OSError as error:
             self._fail(error)
             return True
@@ -131,7 +154,7 @@ class Slices:
         try:
             while works:
                 work = works.popleft()
-                if not self._advance(work):
+                if self._advance(work) is False:
                     works.append(work)
                 self._end()
                 if self.stopwatch() >= end:

@@ -23,6 +23,7 @@ from harebell.broker.queues.base import DecoratorFactory, Owner, Queue
 from harebell.broker.queues.changes import change_queue
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.message_groups import GroupQueue
+from harebell.broker.queues.orphans import rerouting
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.rules.limits import check_queue
 from harebell.broker.rules.parameters import Parameters
@@ -372,12 +373,15 @@ class VirtualHost:
     def deleting_queue(
         self, queue: Queue, answer: Callable[[int], None] | None = None, *, user: str = INTERNAL_USER
     ) -> Work:
-        """As `delete_queue`, but many bindings are removed before, in steps.
+        """As `delete_queue`, but the messages go to the alternate exchange, if there is one, and many bindings are
+        removed before, in steps.
 
         In the catalog they are removed with the queue: a broker that is killed before has all of them again.
         """
         if not queue.deleted:
             yield from self._unbinding(self.router.bindings_to(to_queue(queue.name)), user)
+        if not queue.deleted and queue.settings.orphan_exchange is not None and isinstance(queue, ClassicQueue):
+            yield from rerouting(queue)
         if not queue.deleted:
             self.delete_queue(queue, answer, user=user)
         elif answer is not None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from harebell.routing.table_values import type_name
 
-__all__ = ["Check", "boolean", "from_", "integer", "one_of", "string"]
+__all__ = ["Check", "boolean", "from_", "header_name", "integer", "one_of", "string"]
 
 Check: TypeAlias = "Callable[[object], str | None]"
 
@@ -51,6 +51,10 @@ def one_of(choices: tuple[str, ...], otherwise: str) -> Check:
 
 def string(value: object) -> str | None:
     return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def header_name(value: object) -> str | None:
+    return string(value) or (None if 0 < len(str(value).encode()) < 256 else "invalid_header_name")
 
 
 def boolean(value: object) -> str | None:

@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from re import ASCII, compile as pattern
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, cast, get_args
 
 from harebell.errors import PreconditionFailed
-from harebell.routing.argument_checks import Check, boolean, from_, integer, one_of, string
+from harebell.routing.argument_checks import Check, boolean, from_, header_name, integer, one_of, string
 from harebell.routing.equivalence import check_arguments
 from harebell.routing.qpid_arguments import as_x_arguments
 from harebell.routing.table_values import Table, type_name
@@ -71,6 +71,8 @@ class QueueSettings:
     """The settings of a queue, in milliseconds and bytes. None: not set. A `delivery_limit` below 0 is no limit.
 
     Priorities of messages up to `priority_base` are on level 0, the next one on level 1, and so on to `max_priority`.
+    `fairshare` is the most messages of each level in a row, from level 0 on; 0: no limit. `orphan_exchange` takes the
+    messages of a queue that is deleted.
     """
 
     queue_type: QueueType = "classic"
@@ -100,14 +102,21 @@ class QueueSettings:
     delayed_retry_type: Literal["disabled", "all", "failed", "returned"] | None = None
     delayed_retry_min: int | None = None
     delayed_retry_max: int | None = None
+    fairshare: tuple[int, ...] | None = None
+    last_value_key: str | None = None
+    sequence_header: str | None = None
+    auto_delete_delay: int | None = None
+    orphan_exchange: str | None = None
 
 
 def _version(value: object) -> str | None:
     return from_(0)(value) or (None if value in (1, 2) else f"\"unsupported queue version '{value}'\"")
 
 
-def _header_name(value: object) -> str | None:
-    return string(value) or (None if 0 < len(str(value).encode()) < 256 else "invalid_header_name")
+def _shares(value: object) -> str | None:
+    if not isinstance(value, list):
+        return f"{{unacceptable_type,{type_name(value)}}}"
+    return next((problem for share in value if (problem := from_(0)(share)) is not None), None)
 
 
 def _filter_size(value: object) -> str | None:
@@ -181,7 +190,12 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         ("x-deduplication-header", string, _QUEUES),
         ("x-cache-size", from_(1), _QUEUES),
         ("x-cache-ttl", from_(1, MAX_TIME), _QUEUES),
-        ("x-message-group", _header_name, _QUEUES),
+        ("x-message-group", header_name, _QUEUES),
+        ("x-fairshare", _shares, _CLASSIC),
+        ("x-last-value-key", header_name, _QUEUES),
+        ("x-sequence-header", header_name, _QUEUES),
+        ("x-auto-delete-delay", from_(1, MAX_TIME), _CLASSIC),
+        ("x-orphan-exchange", string, _QUEUES),
         (
             "x-delayed-retry-type",
             one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type"),
@@ -273,6 +287,8 @@ def queue_settings(
 def settings_of(values: Mapping[str, object]) -> QueueSettings:
     """The settings from checked values, by the names that policies use ("message-ttl"); other names are ignored."""
     known = {name.replace("-", "_"): value for name, value in values.items()}
+    if isinstance(known.get("fairshare"), list):
+        known["fairshare"] = tuple(cast("list[int]", known["fairshare"]))
     if isinstance(known.get("max_age"), str):
         known["max_age"] = max_age_milliseconds(str(known["max_age"]))
     return QueueSettings(**{name: known[name] for name in _FIELDS if name in known})  # type: ignore[arg-type]
@@ -303,6 +319,12 @@ def _contradiction(name: str, arguments: Table) -> str | None:
         return "priority_base_but_no_max_priority_defined"
     if name == "x-message-group" and "x-max-priority" in arguments:
         return "group_and_max_priority_defined"
+    if name == "x-last-value-key" and "x-message-group" in arguments:
+        return "last_value_key_and_group_defined"
+    if name == "x-last-value-key" and "x-fairshare" in arguments:
+        return "last_value_key_and_fairshare_defined"
+    if name == "x-fairshare" and "x-max-priority" not in arguments:
+        return "fairshare_but_no_max_priority_defined"
     if name == "x-overflow" and arguments[name] == "drop-lowest-priority" and "x-max-priority" not in arguments:
         return "drop_lowest_priority_but_no_max_priority_defined"
     return None

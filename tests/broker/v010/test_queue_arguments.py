@@ -55,9 +55,9 @@ def test_refusals(kit: Kit, declare: Callable[[Kit, Table], int], arguments: Tab
     assert "q" not in kit.node.vhosts["/"].queues
 
 
-def bodies(client: Client091) -> list[bytes]:
+def bodies(client: Client091, queue: str = "q") -> list[bytes]:
     found = []
-    while (message := client.get()) is not None:
+    while (message := client.get(queue)) is not None:
         found.append(message.body)
     return found
 
@@ -94,3 +94,69 @@ def test_groups(kit: Kit, client: Client) -> None:
     first.receive()
     assert [body for _, _, body in first.deliveries()] == [b"a"]
     assert [body for _, _, body in second.deliveries()] == [b"b"]
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_no_local(kit: Kit, client: Client, owned: bool) -> None:
+    """A queue with `no-local` takes no messages of the connection that owns it or has its only subscription."""
+    client.call(c.QueueDeclare("q", exclusive=owned, auto_delete=True, arguments={"no-local": "true"}))
+    client.call(c.ExchangeBind("q", "amq.fanout", "k"))
+    client.subscribe("q", exclusive=not owned)
+    other = client.peer.session(b"same connection", 5)
+    foreign = kit.peer().session(b"other connection")
+    for session, body in ((client, b"1"), (other, b"2"), (foreign, b"3")):
+        session.publish("", body, "amq.fanout", accept_mode=0)
+        assert not session.rejected
+    kit.client().publish("", b"4", "amq.fanout")
+    assert client.bodies() == [b"3", b"4"]
+
+
+def test_no_local_beside_another_queue(kit: Kit, client: Client) -> None:
+    client.call(c.QueueDeclare("q", exclusive=True, arguments={"no-local": 1}))
+    client.call(c.QueueDeclare("all", arguments={"no-local": 0}))
+    for queue in ("q", "all"):
+        client.call(c.ExchangeBind(queue, "amq.fanout", "k"))
+    client.publish("", b"1", "amq.fanout")
+    counts = [client.ask(c.QueueQuery(queue), s.QueueQueryResult).message_count for queue in ("q", "all")]
+    assert [count or 0 for count in counts] == [0, 1]
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_delayed_auto_delete(kit: Kit, client: Client, exclusive: bool, comes: bool) -> None:
+    declare = c.QueueDeclare("q", exclusive=exclusive, auto_delete=True, arguments={"qpid.auto_delete_timeout": 3})
+    client.call(declare)
+    client.subscribe("q")
+    client.peer.lose()
+    kit.pass_time(2_900)
+    other = kit.peer().session(b"other")
+    if comes:
+        other.subscribe("q")
+    kit.pass_time(10_000)
+    assert ("q" in kit.node.vhosts["/"].queues) is comes
+    if comes:
+        other.call(c.MessageCancel("t"))
+        kit.pass_time(2_900)
+        assert "q" in kit.node.vhosts["/"].queues
+        kit.pass_time(200)
+        assert "q" not in kit.node.vhosts["/"].queues
+
+
+def test_the_alternate_exchange_of_a_queue_that_is_deleted(kit: Kit, client: Client) -> None:
+    client.call(c.QueueDeclare("heir"))
+    client.call(c.ExchangeBind("heir", "amq.fanout", "k"))
+    client.call(c.QueueDeclare("q", alternate_exchange="amq.fanout"))
+    result = client.ask(c.QueueQuery("q"), s.QueueQueryResult)
+    assert result.alternate_exchange == "amq.fanout"
+    for body in (b"1", b"2"):
+        client.publish("q", body)
+    client.call(c.QueueDelete("q"))
+    assert bodies(kit.client(), "heir") == [b"1", b"2"]
+
+
+def test_a_ring_with_priorities_drops_the_lowest(kit: Kit, client: Client) -> None:
+    arguments = {"qpid.priorities": 10, "qpid.policy_type": "ring", "qpid.max_count": 3}
+    client.call(c.QueueDeclare("q", arguments=arguments))
+    for priority in (4, 1, 9, 0, 5, 9):
+        client.publish("q", b"%d" % priority, priority=priority)
+    assert bodies(kit.client()) == [b"9", b"9", b"5"]

@@ -159,7 +159,7 @@ def test_exclusive_queues_belong_to_their_session(kit: Kit, client: Client) -> N
     for number, command in enumerate(
         (
             c.QueueDeclare("own"),
-            c.QueueDeclare("own", passive=True),
+            c.QueueDeclare("own", passive=True, exclusive=True),
             c.ExchangeBind("own", "amq.direct", "k"),
             c.MessageSubscribe("own", "t"),
             c.QueuePurge("own"),
@@ -170,6 +170,8 @@ def test_exclusive_queues_belong_to_their_session(kit: Kit, client: Client) -> N
         other.call(command)
         assert other.exception is not None
         assert other.exception.error_code == 405, command
+    other = client.peer.session(b"asks", 5)
+    assert other.call(c.QueueDeclare("own", passive=True)) in other.complete  # Qpid's clients check a reply queue so
     old = kit.client()
     old.send(1, m.QueueDeclare("own"))
     closed = old.events[-1][1]

@@ -45,6 +45,20 @@ def test_commit(ready: Client, kit: Kit) -> None:
 
 
 @DURABLE
+def test_a_delivery_that_was_accepted_can_be_released_before_the_commit(ready: Client, kit: Kit) -> None:
+    """Qpid's clients do so before they roll back."""
+    (one, _), (two, _) = ready.taken()
+    ready.call(c.MessageAccept(((one, two),)))
+    ready.call(c.MessageRelease(((one, one),)))
+    assert ready.bodies() == [b"1"]
+    ready.call(c.TxCommit())
+    ready.peer.lose()
+    other = kit.peer().session(b"other")
+    other.subscribe("in")
+    assert other.bodies() == [b"1"]
+
+
+@DURABLE
 def test_rollback_leaves_messages_acquired(ready: Client, kit: Kit) -> None:
     (one, _), (two, _) = ready.taken()
     ready.publish("out", b"result", delivery_mode=2)

@@ -30,6 +30,7 @@ from harebell.errors import AccessRefused, InvalidArgument
 from harebell.routing import Destination, Router, to_exchange, to_queue
 from harebell.routing.exchanges.exchange import Exchange
 from harebell.routing.naming import check_new_name
+from harebell.routing.qpid_arguments import as_x_arguments
 from harebell.routing.table_values import Table
 
 __all__ = ["Access"]
@@ -60,8 +61,9 @@ class Access:
 
     def dead_letter(self, name: str, arguments: Table) -> None:
         """Check the dead-letter exchange among the arguments that a queue is to have, if there is one."""
-        exchange = arguments.get("x-dead-letter-exchange")
-        if isinstance(exchange, str):
+        meant = as_x_arguments(arguments)
+        exchanges = [meant.get(argument) for argument in ("x-dead-letter-exchange", "x-orphan-exchange")]
+        for exchange in dict.fromkeys(each for each in exchanges if isinstance(each, str)):
             self._allow("dead-letter", queue=to_queue(name), dead_letter_exchange=to_exchange(exchange))
 
     def delete_queue(self, name: str) -> None:

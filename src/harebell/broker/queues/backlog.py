@@ -77,7 +77,8 @@ class Level:
 class Backlog:
     """A backlog of `count` messages with `bytes` bytes of body in total, on levels of priority 0 to `top`.
 
-    `levels` are by priority; `end` is the position of the next new message, `journal` the queue's messages on disk.
+    `levels` are by priority; `busy` has the bit of each priority whose level may have messages. `end` is the position of
+    the next new message, `journal` the queue's messages on disk.
     """
 
     def __init__(self, top: int = 0) -> None:
@@ -88,7 +89,7 @@ class Backlog:
     def _empty(self, top: int) -> None:
         self.count = self.bytes = 0
         self.levels = [Level() for _ in range(top + 1)]
-        self._busy = 0  # the levels that may have messages: the bit of each priority
+        self.busy = 0
         self._timely: deque[Held] = deque()  # by deadline and position
         self._deadlines: list[tuple[int, int, Held]] = []  # a heap of those not in that order
 
@@ -128,7 +129,7 @@ class Backlog:
 
     def _has_work(self, level: Level, priority: int) -> None:
         level.busy = True
-        self._busy |= 1 << priority
+        self.busy |= 1 << priority
 
     def _add_deadline(self, held: Held) -> None:
         if len(self._deadlines) > 2 * self.count + SLACK:
@@ -144,39 +145,40 @@ class Backlog:
 
     def first(self) -> Held | None:
         """The next message, which stays in the backlog."""
-        while self._busy:
-            priority = self._busy.bit_length() - 1
+        while self.busy:
+            priority = self.busy.bit_length() - 1
             held = self.levels[priority].first()
             if held is not None:
                 return held
-            self._has_no_work(priority)
+            self.has_no_work(priority)
         return None
 
-    def _has_no_work(self, priority: int) -> None:
+    def has_no_work(self, priority: int) -> None:
+        """Note that a level turned out to be empty."""
         self.levels[priority].busy = False
-        self._busy ^= 1 << priority
+        self.busy ^= 1 << priority
 
     def pop(self) -> Held | None:
         """Take the next message."""
-        while self._busy:
-            held = self._pop_of(self._busy.bit_length() - 1)
+        while self.busy:
+            held = self.pop_of(self.busy.bit_length() - 1)
             if held is not None:
                 return held
         return None
 
     def pop_lowest(self) -> Held | None:
         """Take the first message of the lowest priority."""
-        while self._busy:
-            held = self._pop_of((self._busy & -self._busy).bit_length() - 1)
+        while self.busy:
+            held = self.pop_of((self.busy & -self.busy).bit_length() - 1)
             if held is not None:
                 return held
         return None
 
-    def _pop_of(self, priority: int) -> Held | None:
+    def pop_of(self, priority: int) -> Held | None:
         """Take the first message of this priority; None, when it has none."""
         held = self.levels[priority].pop()
         if held is None:
-            self._has_no_work(priority)
+            self.has_no_work(priority)
             return None
         held.gone = True
         self.count -= 1
@@ -186,15 +188,15 @@ class Backlog:
     def pop_many(self, count: int, size: int) -> list[Held]:
         """Take the next messages: up to `count`, and no more after `size` bytes of body."""
         taken, taken_bytes = list[Held](), 0
-        while self._busy and len(taken) < count and taken_bytes <= size:
-            priority = self._busy.bit_length() - 1
+        while self.busy and len(taken) < count and taken_bytes <= size:
+            priority = self.busy.bit_length() - 1
             level = self.levels[priority]
             ready, returned = level.ready, level.returned
             while len(taken) < count and taken_bytes <= size:
                 if returned or not ready:
                     held = level.pop()
                     if held is None:
-                        self._has_no_work(priority)
+                        self.has_no_work(priority)
                         break
                 else:
                     held = ready.popleft()
@@ -244,7 +246,7 @@ class Backlog:
         for held in messages:
             held.priority = priority(held)
             self.levels[held.priority].ready.append(held)
-        self._busy = (1 << top + 1) - 1
+        self.busy = (1 << top + 1) - 1
         for level in self.levels:
             level.busy = True
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 
 from harebell.broker.batch import Batch
 from harebell.broker.counts import QueueCounts
@@ -24,10 +25,18 @@ from harebell.protocol.v091 import Table
 from harebell.routing.settings import QueueSettings
 from harebell.routing.steps import complete
 
-__all__ = ["Back", "DecoratorFactory", "Home", "Owner", "Queue"]
+__all__ = ["NO_LOCAL", "Back", "DecoratorFactory", "Home", "Owner", "Queue"]
 
 Back: TypeAlias = "tuple[int, Given]"  # a delivery that returns: its position, and the message
 DecoratorFactory: TypeAlias = "Callable[[Queue], QueueDecorator | None]"
+
+
+NO_LOCAL: Final = "no-local"
+"""The argument of Qpid's for a queue that takes no messages from the connection that has it for itself."""
+
+
+def _is_set(value: object) -> bool:
+    return value.lower() in ("true", "1") if isinstance(value, str) else bool(value)
 
 
 class Home(Protocol):
@@ -79,6 +88,7 @@ class Queue(ABC):
         self.auto_delete = auto_delete
         self.arguments = arguments
         self.owner = owner  # the connection or the session of an exclusive queue
+        self.no_local = _is_set(arguments.get(NO_LOCAL))  # its owner's own messages do not come in
         self.ends_with_owner = False  # an auto-delete queue that is deleted with its owner, not with its last consumer
         self.settings = settings
         self.counts = QueueCounts()
@@ -94,6 +104,7 @@ class Queue(ABC):
         self._dropping: tuple[Callable[[Message, str], None], ...] = ()
         self._decorated: dict[DecoratorFactory, QueueDecorator] = {}
         self._lease: Timer | None = None
+        self._visits = 0  # consumers so far
         self.renew_lease()
         if self.settings.consumer_timeout is not None:
             vhost.watch_consumers(self.settings.consumer_timeout)
@@ -302,6 +313,7 @@ class Queue(ABC):
         if alone or self.consumers.exclusive:
             raise AccessRefused(f"{self} in exclusive use")
         self.consumers.add(consumer)
+        self._visits += 1
         self.renew_lease()
         self.schedule()
         self._notify_consumers_changed()
@@ -310,7 +322,7 @@ class Queue(ABC):
         """Remove a consumer; an auto-delete queue is deleted with its last one."""
         if self.consumers.remove(consumer) and not self.deleted:
             if self.auto_delete and not self.consumers and not self.ends_with_owner:
-                self._unused()
+                self.leave()
             else:
                 self.renew_lease()
                 self.schedule()  # with a single active consumer, another one is active now
@@ -325,9 +337,25 @@ class Queue(ABC):
         if expires is not None and not self.consumers:
             self._lease = self.timers.at(self.timers.now() + expires, self._unused)
 
+    def leave(self) -> None:
+        """Delete an auto-delete queue, which nobody uses any more: now, or after its delay if nobody came."""
+        delay = self.settings.auto_delete_delay
+        if delay is None:
+            self._unused()
+        elif not self.deleted:
+            self.timers.at(self.timers.now() + delay, partial(self._left, self._visits))
+
+    def _left(self, visits: int) -> None:
+        if visits == self._visits and self.owner is None:
+            self._unused()
+
     def _unused(self) -> None:
         """Delete the queue: its last consumer has left it, or its lease is over."""
-        if not self.deleted:
+        if self.deleted:
+            return
+        if self.settings.orphan_exchange is not None:  # what the last consumer held comes back first, to its place
+            self.batch.slices.later(self.vhost.deleting((self,)))
+        else:
             self.batch.slices.run(self.vhost.deleting((self,)))
 
     def reconfigure(self, settings: QueueSettings) -> None:

@@ -51,8 +51,9 @@ def change_queue(
             raise PreconditionFailed(f"invalid arg '{name}' for {queue}: unknown argument")
     arguments = changed_arguments(queue, changes)
     before, after = as_x_arguments(queue.arguments), as_x_arguments(arguments, str(queue))
-    if before.get("x-message-group") != after.get("x-message-group"):
-        raise PreconditionFailed(f"invalid arg 'x-message-group' for {queue}: a queue cannot get or lose its groups")
+    for name in ("x-message-group", "x-last-value-key", "x-fairshare"):
+        if before.get(name) != after.get(name):
+            raise PreconditionFailed(f"invalid arg '{name}' for {queue}: it is set when the queue is declared")
     queue_settings(
         arguments, str(queue), durable=queue.durable, exclusive=queue.exclusive, auto_delete=queue.auto_delete
     )

@@ -30,6 +30,9 @@ from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.delayed_retry import Retries
 from harebell.broker.queues.enriching import Enriching
 from harebell.broker.queues.expiry import Expiry
+from harebell.broker.queues.ordering import backlog_for
+from harebell.broker.queues.orphans import reroute
+from harebell.broker.queues.sequence import numbered
 from harebell.broker.queues.settings import (
     delivery_limit,
     is_at_least_once,
@@ -141,7 +144,7 @@ class ClassicQueue(Queue):
             self.batch.slices.run(self._enrich(enriching))
 
     def _begin_enriching(self) -> Enriching:
-        backlog = Backlog(self.settings.max_priority or 0)
+        backlog = backlog_for(self.settings)
         self._leveled = self._levels
         backlog.journal = self.journal
         self._enriching = self.contents = Enriching(self.line, backlog, self._priority, self._deadline)
@@ -219,6 +222,8 @@ class ClassicQueue(Queue):
         settings = self.settings
         if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
+        if settings.sequence_header is not None:
+            message = numbered(message, settings.sequence_header, backlog.end + 1)
         ttl, levels = settings.message_ttl, self._levels
         if message.ttl is not None:  # as in `_deadline`, which would be a call per message
             ttl = message.ttl if ttl is None else min(ttl, message.ttl)
@@ -330,6 +335,9 @@ class ClassicQueue(Queue):
 
     def requeue(self, entries: Iterable[Back], *, failed: bool, counted: bool = True) -> None:
         if self.deleted:
+            if self.settings.orphan_exchange is not None:
+                for position, message in entries:
+                    reroute(self, to_held(message, position).message)
             return
         entries = list(entries)
         limit = delivery_limit(self.settings)

@@ -38,6 +38,8 @@ def is_plain(settings: QueueSettings) -> bool:
         and not settings.message_deduplication
         and not retries_later(settings)
         and settings.message_group is None
+        and settings.last_value_key is None
+        and settings.sequence_header is None
     )
 
 

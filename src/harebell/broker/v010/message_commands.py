@@ -146,8 +146,11 @@ class MessageCommands:
 
     def _numbers(self, ranges: Ranges, table: dict[int, Any], command: Command) -> list[int]:
         """The deliveries of the table that a command names."""
+        return select(table, self._wide(ranges, command))
+
+    def _wide(self, ranges: Ranges, command: Command) -> list[tuple[int, int]]:
         try:
-            return select(table, wide_ranges(ranges, self._session.next_number))
+            return wide_ranges(ranges, self._session.next_number)
         except ValueError as error:
             raise WrongArgument(f"{command.NAME}: {error}") from None
 
@@ -179,8 +182,10 @@ class MessageCommands:
         return self._settle(number, command, len(numbers), deliveries.rejecting(deliveries.shares(numbers)))
 
     def _release(self, number: int, command: c.MessageRelease) -> Outcome:
-        deliveries = self._session.deliveries
-        numbers = self._numbers(command.transfers, deliveries.entries, command)
+        deliveries, ranges = self._session.deliveries, self._wide(command.transfers, command)
+        if self._session.transactions.selected:  # Qpid's clients release what they accepted before they roll back
+            deliveries.restore([self._session.transactions.give_back(ranges)])
+        numbers = select(deliveries.entries, ranges)
         counted = command.set_redelivered
         work = deliveries.releasing(deliveries.shares(numbers), failed=False, counted=counted)
         return self._settle(number, command, len(numbers), work)

@@ -24,6 +24,7 @@ from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.node import Node
 from harebell.broker.operations.system_services import Requester, Service, has_service
+from harebell.broker.queues.base import Queue
 from harebell.broker.slices import CHECK, Work
 from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completions
 from harebell.broker.v010.messages import ForeignContent, Form, is_exact
@@ -76,13 +77,14 @@ class Target:
     """The route of a command and its delivery-properties, valid until the topology changes.
 
     delivery  the delivery-properties to store, encoded; None: as they came
+    no_local  a queue does not take messages of the connection that has it for itself (Qpid's argument `no-local`)
     numbered  messages have their number on disk
     plain     all messages go to the same few queues, in the same way
     """
 
     __slots__ = (
-        "address", "count", "delivery", "direct", "explicit", "immediate", "numbered", "per_message", "plain",
-        "queues", "service", "stored", "told", "ttl",
+        "address", "count", "delivery", "direct", "explicit", "immediate", "no_local", "numbered", "per_message",
+        "plain", "queues", "service", "stored", "told", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -108,7 +110,8 @@ class Target:
         self.immediate = properties.immediate
         ttl = properties.ttl
         self.ttl = None if ttl is None or ttl > MAX_TTL else ttl
-        special = per_message or service is not None or properties.immediate or self.ttl is not None
+        self.no_local = any(_is_no_local(queue) for queue in queues)
+        special = per_message or self.no_local or service is not None or properties.immediate or self.ttl is not None
         self.plain = not special and 0 < len(self.queues) <= FEW
         self.delivery: bytes | None = None
         if properties.exchange != self.address.exchange or properties.redelivered:
@@ -160,6 +163,11 @@ class Publisher:
             self._publish_plain(number, target, ForeignContent(content, known.form))
             return
         message, queues = self._routed(number, known, content)
+        if (target.no_local or target.per_message) and any(map(self._is_local, queues)):
+            queues = tuple(queue for queue in queues if not self._is_local(queue))
+            if not queues:
+                session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=False)
+                return
         if not queues:
             session.completions.add(number, self._unroutable(target), stored=False)
         elif session.hold_back(target, message, queues):
@@ -174,6 +182,13 @@ class Publisher:
             session.completions.add(number, outcome, stored=target.stored)
             if len(queues) > FEW:
                 session.spend(len(queues))
+
+    def _is_local(self, sink: Sink) -> bool:
+        """Whether the queue takes no messages of this connection, which has it for itself."""
+        if not isinstance(sink, Queue) or not sink.no_local:
+            return False
+        holders = [sink.owner, *(getattr(each, "channel", None) for each in sink.consumers if each.exclusive)]
+        return any(getattr(holder, "connection", None) is self._session.connection for holder in holders)
 
     def _publish_plain(self, number: int, target: Target, content: ForeignContent) -> None:
         session, stored = self._session, target.stored
@@ -357,6 +372,10 @@ class Publisher:
             lambda: hashed_properties(properties),
             lambda: whole_message(properties, content.body),
         )
+
+
+def _is_no_local(sink: Sink) -> bool:
+    return isinstance(sink, Queue) and sink.no_local
 
 
 def _outcome(target: Target, accepted: bool) -> int:

@@ -502,7 +502,10 @@ class Session:
             for queue in held:
                 queue.release()
         for queue in tuple(self.exclusive_queues):
-            if queue.ends_with_owner:
+            if queue.ends_with_owner and queue.settings.auto_delete_delay is not None:
+                queue.owner, queue.exclusive, queue.ends_with_owner = None, False, False
+                queue.leave()
+            elif queue.ends_with_owner:
                 yield from self.vhost.deleting((queue,))
             else:
                 queue.owner, queue.exclusive = None, False

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from harebell.broker.auth import Access
-from harebell.broker.queues.base import Owner, Queue
+from harebell.broker.queues.base import NO_LOCAL, Owner, Queue
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.slices import Work
 from harebell.broker.v010.commands import LATER, Outcome
@@ -33,15 +33,14 @@ from harebell.protocol.conversion.field_values import to_map, to_table
 from harebell.protocol.v010 import Command, Map, commands as c, structs as s
 from harebell.protocol.v091 import Table
 from harebell.routing import Exchange, to_queue
-from harebell.routing.qpid_arguments import is_qpid
+from harebell.routing.qpid_arguments import ALTERNATE, is_qpid
 from harebell.routing.table_values import canonical
 
 __all__ = ["HANDLERS", "Topology", "table_of"]
 
 RESERVED: Final = ("amq.", "qpid.")
-ALTERNATE: Final = "alternate-exchange"
-DEAD_LETTERS: Final = "x-dead-letter-exchange"
 X_MATCH: Final = "x-match"
+BY_NAME: Final = (NO_LOCAL, ALTERNATE)
 
 
 class TopologySession(Owner, Protocol):
@@ -130,7 +129,10 @@ class Topology:
             raise NotAllowed(f"exchange '{name}' is the broker's own")
         if any(each.alternate == name for each in self._vhost.router.exchanges):
             raise NotAllowed(f"exchange '{name}' is the alternate of another exchange")
-        if any(queue.settings.dead_letter_exchange == name for queue in self._vhost.queues.values()):
+        if any(
+            name in (queue.settings.dead_letter_exchange, queue.settings.orphan_exchange)
+            for queue in self._vhost.queues.values()
+        ):
             raise NotAllowed(f"exchange '{name}' is the alternate of a queue")
         self._session.access.delete_exchange(name)
         if command.if_unused and exchange.is_bound:
@@ -215,9 +217,12 @@ class Topology:
 
     def _queue_declare(self, number: int, command: c.QueueDeclare) -> Outcome:
         name = self._named(command.queue, "queue.declare")
-        arguments = table_of(command.arguments, "queue.declare", is_qpid)
+        arguments = table_of(command.arguments, "queue.declare", lambda name: is_qpid(name) or name in BY_NAME)
         if command.passive:
-            self._vhost.queue(name, self._session).renew_lease()
+            found = self._vhost.queue(name)  # of another session too: a reply queue is checked so
+            if command.exclusive and found.owner is not self._session:
+                raise ResourceLocked(f"{found} is not the session's own")
+            found.renew_lease()
             return None
         queue = self._vhost.queues.get(name)
         if queue is None:
@@ -234,7 +239,7 @@ class Topology:
         alternate = command.alternate_exchange
         if alternate:
             self._exchange(alternate)
-            arguments.setdefault(DEAD_LETTERS, alternate)
+            arguments[ALTERNATE] = alternate
         self._session.access.declare_queue(name, arguments, new=True, server_named=False)
         queue = self._vhost.declare_queue(
             self._session,
@@ -252,8 +257,8 @@ class Topology:
         queue.check_access(self._session)
         self._session.access.declare_queue(queue.name, {}, new=False, server_named=False)
         alternate = command.alternate_exchange
-        if alternate and alternate != queue.settings.dead_letter_exchange:
-            raise NotAllowed(f"{queue} has the alternate '{queue.settings.dead_letter_exchange}', not '{alternate}'")
+        if alternate and alternate != queue.settings.orphan_exchange:
+            raise NotAllowed(f"{queue} has the alternate '{queue.settings.orphan_exchange}', not '{alternate}'")
         if command.exclusive and queue.owner is not self._session and len(queue.consumers):
             raise ResourceLocked(f"{queue} has subscribers of other sessions")
         queue.renew_lease()
@@ -299,7 +304,7 @@ class Topology:
             return s.QueueQueryResult()
         return s.QueueQueryResult(
             queue.name,
-            queue.settings.dead_letter_exchange,
+            queue.settings.orphan_exchange,
             queue.durable,
             queue.exclusive,
             queue.auto_delete,

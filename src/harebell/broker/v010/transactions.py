@@ -7,7 +7,7 @@ messages that were accepted are still acquired, and a new transaction has begun.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -18,7 +18,7 @@ from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
 from harebell.broker.v010.completions import COMPLETE, Completions
-from harebell.broker.v010.deliveries import Deliveries
+from harebell.broker.v010.deliveries import Deliveries, select
 from harebell.broker.v010.publisher import Publisher, Target
 from harebell.broker.v010.subscription import Entry
 from harebell.broker.vhost import VirtualHost
@@ -63,6 +63,13 @@ class Transactions:
         """Let deliveries wait for the commit."""
         if taken:
             self._accepted.append(taken)
+
+    def give_back(self, ranges: Sequence[tuple[int, int]]) -> dict[int, Entry]:
+        """Take deliveries in these ranges out of the transaction: they are released before the commit."""
+        found: dict[int, Entry] = {}
+        for taken in self._accepted:
+            found |= {number: taken.pop(number) for number in select(taken, ranges)}
+        return found
 
     def check(self, command: str) -> None:
         """Raise IllegalState unless the session is transactional."""

@@ -18,7 +18,8 @@ Rules:
 1. A peer asks with flush what the other one expects, and sends no command until it knows (`ready`). One without state
    may begin with command-point at once, where the other one cannot have any under this name: a client's new commands
    would else be taken for old ones that came before.
-2. completed is answered with known-completed: at once when timely-reply is set, else by and by.
+2. completed with timely-reply is answered with known-completed. Else nothing is: Qpid's Python client cannot read a
+   known-completed that it did not ask for.
 3. timely-reply is asked for when the set of completed commands is not one range, or once in `TIMELY` commands.
 4. execution.result goes out before the completion of its command, and execution.exception before detach, because both
    are sent before `complete` is called. Completions wait with them for what the other peer expects (rule 1).
@@ -39,7 +40,6 @@ __all__ = ["Again", "Reaction", "Session"]
 
 REPORT: Final = 512  # complete commands after which they are reported, though nobody waits for it
 TIMELY: Final = 4096  # complete commands after which a report asks for known-completed at once
-KNOWN: Final = 1024  # commands reported complete after which known-completed is sent, though nobody waits for it
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Session(Generic[T]):
     ready      commands may be sent on this attachment
     """
 
-    __slots__ = ("_attached", "_first", "_point", "_unknown", "_untimely", "name", "ready", "receiving", "sending")
+    __slots__ = ("_attached", "_first", "_point", "_untimely", "name", "ready", "receiving", "sending")
 
     def __init__(
         self,
@@ -97,7 +97,6 @@ class Session(Generic[T]):
         self.receiving = ReceivingHalf() if receiving is None else receiving
         self.ready = False
         self._point: int | None = None  # the command-point of this attachment
-        self._unknown = 0  # commands reported complete since the last known-completed
         self._untimely = 0  # complete commands reported since the last timely-reply
 
     @property
@@ -145,13 +144,11 @@ class Session(Generic[T]):
         return reaction
 
     def due(self, idle: bool = False) -> list[Control]:
-        """The controls that it is time to send: completions, known-completed, flush. With `idle`, whatever can be."""
+        """The controls that it is time to send: completions, flush. With `idle`, whatever can be."""
         found: list[Control] = []
         receiving = self.receiving
         if (receiving.due or receiving.fresh >= (1 if idle else REPORT)) and not self._holds_commands:
             found += self._reports()
-        if self._unknown >= (1 if idle else KNOWN):
-            found.append(self._known_completed())
         if self.ready and self.sending.flush_due:
             self.sending.flushed()
             found.append(k.SessionFlush(completed=True))
@@ -173,7 +170,7 @@ class Session(Generic[T]):
         self.receiving, point = ReceivingHalf(), self._point
         if point is not None:
             self.receiving.command_point(point, 0)
-        self._unknown = self._untimely = 0
+        self._untimely = 0
         self.ready = True
         return [self._command_point(self.sending.next)], unsafe
 
@@ -194,16 +191,9 @@ class Session(Generic[T]):
         return [k.SessionCompleted(ranges or None, timely) for ranges in sets]
 
     def _completed(self, control: k.SessionCompleted, reaction: Reaction[T]) -> None:
-        ranges = control.commands or ()
-        reaction.complete = self.sending.completed(ranges)
-        # What is reported again counts too: the known-completed for it was lost.
-        self._unknown += sum([high - low + 1 for low, high in reaction.complete]) or len(ranges)
+        reaction.complete = self.sending.completed(control.commands or ())
         if control.timely_reply:
-            reaction.to_send.append(self._known_completed())
-
-    def _known_completed(self) -> Control:
-        self._unknown = 0
-        return k.SessionKnownCompleted(self.sending.known())
+            reaction.to_send.append(k.SessionKnownCompleted(self.sending.known()))
 
     def _flush(self, control: k.SessionFlush, reaction: Reaction[T]) -> None:
         receiving = self.receiving

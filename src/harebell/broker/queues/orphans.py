@@ -1,0 +1,80 @@
+"""The orphans of a queue that is deleted: its messages go to its `x-orphan-exchange`.
+
+In AMQP 0-10 that is the alternate exchange of queue.declare.
+
+A message goes there as it is, with its own routing keys, and to any queue but the one that is deleted. Those that
+consumers hold follow when they come back. On disk a message is in its new queues before the old one is deleted: after a
+kill in between it is in both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from harebell.broker.forwarding import Forwarding, hashed_properties, whole_message
+from harebell.broker.message import Message
+from harebell.broker.slices import Work
+from harebell.protocol.v091 import Table
+from harebell.routing import cc_keys
+from harebell.routing.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from harebell.broker.queues.classic import ClassicQueue
+
+__all__ = ["reroute", "rerouting"]
+
+STEP: Final = 16  # messages
+
+
+class EndingQueue(Protocol):
+    """The queue whose messages go on."""
+
+    name: str
+    settings: QueueSettings
+
+    @property
+    def vhost(self) -> Forwarding: ...
+
+
+def reroute(queue: EndingQueue, message: Message) -> None:
+    """Publish a message to the alternate exchange; it is dropped when it reaches no queue, or there is no exchange."""
+    exchange, vhost = queue.settings.orphan_exchange, queue.vhost
+    if exchange is None or not vhost.router.has_exchange(exchange):
+        return
+    properties = message.content.decode_properties()
+    headers: Table = properties.headers or {}
+    keys = message.keys or (message.address.routing_key, *cc_keys(headers))
+    route = vhost.router.route_keys(
+        exchange,
+        keys,
+        lambda: headers,
+        lambda: hashed_properties(properties),
+        lambda: whole_message(properties, message.content.body),
+        lenient=True,
+    )
+    for name in route.queues:
+        if name != queue.name:
+            if message.ttl is not None:
+                vhost.queues[name].enrich()
+            vhost.queues[name].publish(message)
+    for sink in vhost.exchange_sinks(route, keys):
+        sink.publish(message)
+
+
+def rerouting(queue: ClassicQueue) -> Work:
+    """Publish all that is ready to the alternate exchange, in steps, until the queue is empty and all is on disk."""
+    queue.hold()
+    try:
+        while queue.message_count and not queue.deleted:
+            for _ in range(STEP):
+                held = queue.contents.pop()
+                if held is None:
+                    break
+                reroute(queue, held.message)
+            queue.batch.relieve()
+            yield
+            if not queue.message_count and queue.journal is not None:
+                queue.batch.slices.wait(queue.batch.when_safe)
+                yield
+    finally:
+        queue.release()
