@@ -77,8 +77,8 @@ class Level:
 class Backlog:
     """A backlog of `count` messages with `bytes` bytes of body in total, on levels of priority 0 to `top`.
 
-    `levels` are by priority; `busy` has the bit of each priority whose level may have messages. `end` is the position of
-    the next new message, `journal` the queue's messages on disk.
+    `levels` are by priority; `busy` has the bit of each priority whose level may have messages. `end` is the position
+    of the next new message, `journal` the queue's messages on disk.
     """
 
     def __init__(self, top: int = 0) -> None:
