@@ -32,6 +32,7 @@ LOGGERS: Final = (
     "harebell.broker.recovery",
     "harebell.broker.services",
     "harebell.broker.session",
+    "harebell.broker.transactions",
     "harebell.broker.store",
     "harebell.broker.vhost",
     "harebell.channels",

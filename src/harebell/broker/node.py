@@ -39,6 +39,7 @@ from harebell.broker.store.open_files import OpenFiles
 from harebell.broker.store.private import FOLDER
 from harebell.broker.store.store import Store
 from harebell.broker.timers import Timers
+from harebell.broker.transactions.branches import Branches
 from harebell.broker.vhost import VirtualHost, described
 from harebell.config import Limits
 from harebell.errors import AmqpError, ConnectionForced, InternalError, InvalidArgument, ResourceDeleted
@@ -156,6 +157,7 @@ class Node:
         positions = self.store.positions
         positions.waits = lambda: self.catalog.changed
         positions.later = lambda call: self.timers.at(self.timers.now() + POSITION_MS, call)
+        self.branches = Branches(self.vhosts, self.batch, self.timers, self.store.prepared, positions)
         self.lobby = VirtualHost(self, "")  # the virtual host of a connection until connection.open
 
     def new_vhost(self, name: str) -> VirtualHost:
@@ -213,6 +215,7 @@ class Node:
                 yield
         yield from self.expelling(ResourceDeleted(f"vhost '{name}' is deleted"), vhost=name)
         self.users.forget_vhost(name)
+        self.branches.forget_vhost(name)
         yield from vhost.clearing()
         self.catalog.remove_vhost(name)
         self.events.vhost_deleted(name)
@@ -365,6 +368,7 @@ class Node:
                     each.close()
         if self.batch.failed is None:
             self.store.positions.close()
+            self.store.prepared.close()
         failed = self.batch.failed is not None
         try:
             if failed:

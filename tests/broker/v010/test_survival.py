@@ -10,56 +10,15 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from harebell.broker import node as broker_node
-from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.queue_log.log import QueueLog
-from harebell.broker.v010.sessions import Sessions
 from harebell.errors import ResourceDeleted
 from harebell.protocol.v010 import Command, MessageProperties, commands as c, controls as k, structs as s
 from harebell.protocol.v091 import methods as m
-from tests.broker.disk_node import DiskNode
 from tests.broker.store.faults import Died
-from tests.broker.v010.kit import Client, Peer
+from tests.broker.v010.disk_kit import DiskKit
+from tests.broker.v010.kit import Client
 
 QUEUES = ("a", "b", "c")
-
-
-class DiskKit(DiskNode):
-    """A node on a disk in memory, for peers."""
-
-    def __init__(self) -> None:
-        self.peers: list[Peer] = []
-        super().__init__()
-
-    def start(self, last_stop: LastStop) -> None:
-        for peer in self.peers:
-            peer.lost = True
-        super().start(last_stop)
-        self.sessions = Sessions(self.node)
-
-    def run_sync(self) -> None:
-        self.commit.run()
-
-    def run_syncs(self) -> None:
-        pass
-
-    def settle(self) -> None:
-        self.node.run_timers()
-        for peer in self.peers:
-            peer.receive()
-
-    def peer(self) -> Peer:
-        kit: Any = self
-        peer = Peer(kit)
-        self.peers.append(peer)
-        return peer
-
-    def stop(self) -> None:
-        """As a broker is stopped."""
-        self.sessions.close()
-        self.node.stop()
-        self.sync()
-        self.disk.kill()
-        self.start(LastStop.CLEAN)
 
 
 @pytest.fixture

@@ -156,4 +156,4 @@ class Pair:
             assert here.executed == there.sent
             assert there.complete == len(there.sent)
             assert there.session.sending.incomplete == 0
-            assert len(here.session.receiving.unknown()[0]) <= 1
+            assert here.session.receiving.incomplete == 0

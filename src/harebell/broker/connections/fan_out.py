@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Final
 
 from harebell.broker.batch import Batch
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
-from harebell.broker.queues.base import Queue
 
-__all__ = ["FEW", "existing", "is_wide", "publish_in_steps"]
+__all__ = ["FEW", "is_wide", "publish_in_steps"]
 
 FEW: Final = 8  # queues of one message, above which its time is looked at
 WIDE: Final = 128  # ..., above which they get it in steps
@@ -32,19 +31,3 @@ def publish_in_steps(batch: Batch, message: Message, queues: tuple[Sink, ...]) -
         yield
     batch.cover_earlier()
     return accepted
-
-
-def existing(queues: Mapping[str, Queue], sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
-    """The sinks by name: a queue that was declared again replaces the old one, deleted ones are left out."""
-    if not any(isinstance(sink, Queue) and sink.deleted for sink in sinks):
-        return sinks
-    there: list[Sink] = []
-    for sink in sinks:
-        if isinstance(sink, Queue) and sink.deleted:
-            queue = queues.get(sink.name)
-            if queue is not None:
-                queue.enrich()  # the new queue does not know yet that such messages come
-                there.append(queue)
-        else:
-            there.append(sink)
-    return tuple(there)

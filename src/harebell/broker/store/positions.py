@@ -1,8 +1,7 @@
 """How far the sessions of AMQP 0-10 are that survive a restart: which of their commands are executed and stored.
 
-The file has, one after the other:
+The records of the file (`record_file`) are of sessions:
 
-    CRC-32 of the rest (u32) | length of what follows (u32) | kind (u8) | session (8 random bytes)
     kind 1  JSON: virtual host, user, name and timeout of a session that begins, or has another timeout now
     kind 2  its position: what is complete, as `ReceivingHalf.save` gives it
     kind 3  the session has ended: nothing
@@ -12,8 +11,8 @@ was stored last is known by the records of the messages, which have session and 
 `GroupCommit.covered` says up to which sync the positions are on disk; until then a queue keeps what has these numbers.
 
 The end of a session is synced at once: a client that holds more than publications must not find a session without it.
-A torn end is cut. After damage elsewhere no session goes on: an old position would have commands executed twice. The
-file is written anew at each start, and when it has grown long.
+After damage no session goes on: an old position would have commands executed twice. The file is written anew at each
+start, and when it has grown long.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ import os
 import secrets
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 from typing import Final
-from zlib import crc32
 
-from harebell.broker.store.files import Files, read_all, write_all
+from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.queue_log.records import NUMBER_BYTES
+from harebell.broker.store.record_file import RecordFile, record
 from harebell.protocol.v010.receiving import ReceivingHalf
 
 __all__ = ["NUMBER", "Known", "Positions"]
@@ -44,14 +43,9 @@ NUMBER: Final = Struct(">8sQ")
 assert NUMBER.size == NUMBER_BYTES
 
 LONG: Final = 1 << 20  # bytes of the file, above which it is written anew when most of it is out of date
-_HEAD: Final = Struct(">II")
-_KIND: Final = Struct(">B8s")
 _BEGIN: Final = 1
 _POSITION: Final = 2
 _END: Final = 3
-_WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-_NEW: Final = _WRITE | os.O_TRUNC
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Known:
@@ -110,26 +104,43 @@ class Positions:
         self.busy = 0
         self.waits: Callable[[], bool] = lambda: False
         self.later: Callable[[Callable[[], None]], object] = lambda call: call()
-        self._path, self._folder = str(path), str(path.parent)
-        self._commit, self._changed, self._files = commit, changed, files
+        self._file = RecordFile(path, commit, files)
+        self._commit, self._changed = commit, changed
         self._live: dict[bytes, _Live] = {}
         self._moved: dict[bytes, Callable[[], bytes]] = {}
         self._begun: list[bytes] = []  # records to write before the positions
         self._covering: deque[tuple[int, int]] = deque()  # tickets, and the syncs that they cover
         self._dirty = False
-        self._fd = -1
-        self._size = 0
 
     # -- after a restart -----------------------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Read the file, and write it anew if it has anything. OSError when the disk refuses."""
-        data = read_all(self._files, self._path)
-        for known in _read(data, self._path):
+        for known in self._read():
             self.known[known.vhost, known.user, known.name] = known
             self._live[known.session] = _Live(_begin(known), known.position)
-        if data:
+        if self._file.size:
             self._rewrite()
+
+    def _read(self) -> list[Known]:
+        """The sessions that have begun and not ended."""
+        records, torn, damage = self._file.read()
+        if damage is not None:
+            log.error("%s is damaged at byte %d: no session goes on, their clients are told", self._file, damage)
+            return []
+        if torn:
+            log.warning("%s: cut %d bytes of a torn record at its end", self._file, torn)
+        begun: dict[bytes, tuple[str, str, bytes, int]] = {}
+        positions: dict[bytes, bytes] = {}
+        for kind, session, payload in records:
+            if kind == _BEGIN:
+                vhost, user, name, timeout = json.loads(payload)
+                begun[session] = (vhost, user, b64decode(name), timeout)
+            elif kind == _POSITION:
+                positions[session] = payload
+            else:
+                begun.pop(session, None)
+        return [Known(session, *told, positions[session]) for session, told in begun.items() if session in positions]
 
     def note(self, queue: str, numbers: list[bytes]) -> bool:
         """Note that a queue has the messages of these commands. Returns whether any of them may be sent again."""
@@ -159,7 +170,7 @@ class Positions:
         session = secrets.token_bytes(8)
         known = Known(session, vhost, user, name, timeout, position)
         self._write_begin(known)
-        self._begun.append(_record(_POSITION, session, position))
+        self._begun.append(record(_POSITION, session, position))
         return session
 
     def renew(self, session: bytes, vhost: str, user: str, name: bytes, timeout: int) -> None:
@@ -184,11 +195,13 @@ class Positions:
         if self._live.pop(session, None) is None:
             return
         self._moved.pop(session, None)
-        self._open()
-        self._append(b"".join(self._begun) + _record(_END, session, b""))
+        self._file.append(b"".join(self._begun) + record(_END, session))
         self._begun.clear()
-        if self._commit.ticket(self._fd):
-            self._files.fdatasync(self._fd)
+        self._file.sync()
+        self._touch()
+
+    def cover(self) -> None:
+        """Let queues forget the numbers of what is complete: nothing is `busy` any more."""
         self._touch()
 
     def _touch(self) -> None:
@@ -208,15 +221,13 @@ class Positions:
         moved = []
         for session, position in self._moved.items():
             self._live[session].position = saved = position()
-            moved.append(_record(_POSITION, session, saved))
-        ticket = self._open()
-        self._append(b"".join(self._begun + moved))
+            moved.append(record(_POSITION, session, saved))
+        ticket = self._file.append(b"".join(self._begun + moved))
         self._begun.clear()
         self._moved.clear()
-        ticket = max(ticket, self._commit.ticket(self._fd))
         if not self.busy:
             self._covering.append((ticket, synced))
-        if self._size > LONG and self._size > 4 * sum(live.size for live in self._live.values()):
+        if self._file.size > LONG and self._file.size > 4 * sum(live.size for live in self._live.values()):
             self._rewrite()
         return ticket
 
@@ -230,89 +241,14 @@ class Positions:
         """Write what has changed, and close the file, synced."""
         if self._moved or self._begun:
             self.flush()
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            self._commit.hand_over(fd)
-
-    def _open(self) -> int:
-        """Open the file. Returns the ticket of the sync that covers its name in the folder, if it is new."""
-        if self._fd >= 0:
-            return 0
-        new = not self._size
-        self._fd = self._files.open(self._path, _WRITE, 0o640)
-        return self._commit.hand_over(self._files.open(self._folder, _FOLDER)) if new else 0
-
-    def _append(self, data: bytes) -> None:
-        write_all(self._files, self._fd, data, self._size)
-        self._size += len(data)
+        self._file.close()
 
     def _rewrite(self) -> None:
         """Write the file anew, with the sessions that live."""
-        files, new = self._files, self._path + ".new"
-        data = b"".join(live.begin + _record(_POSITION, session, live.position) for session, live in self._live.items())
-        fd = files.open(new, _NEW, 0o640)
-        try:
-            write_all(files, fd, data, 0)
-            files.fdatasync(fd)
-        finally:
-            files.close(fd)
-        files.replace(new, self._path)
-        folder = files.open(self._folder, _FOLDER)
-        try:
-            files.fsync(folder)
-        finally:
-            files.close(folder)
-        old, self._fd, self._size = self._fd, -1, len(data)
-        if old >= 0:
-            self._commit.hand_over(old)
-
-
-def _record(kind: int, session: bytes, payload: bytes) -> bytes:
-    rest = _KIND.pack(kind, session) + payload
-    length = len(rest).to_bytes(4, "big")
-    return crc32(length + rest).to_bytes(4, "big") + length + rest
+        live = self._live.items()
+        self._file.rewrite(b"".join(each.begin + record(_POSITION, session, each.position) for session, each in live))
 
 
 def _begin(known: Known) -> bytes:
     told = [known.vhost, known.user, b64encode(known.name).decode(), known.timeout]
-    return _record(_BEGIN, known.session, json.dumps(told).encode())
-
-
-def _read(data: bytes, path: str) -> Iterator[Known]:
-    """The sessions that have begun and not ended; what follows a damaged record is cut."""
-    begun: dict[bytes, tuple[str, str, bytes, int]] = {}
-    positions: dict[bytes, bytes] = {}
-    at = 0
-    while at + _HEAD.size <= len(data):
-        crc, length = _HEAD.unpack_from(data, at)
-        end = at + _HEAD.size + length
-        if end > len(data) or crc32(data[at + 4 : end]) != crc:
-            break
-        kind, session = _KIND.unpack_from(data, at + _HEAD.size)
-        payload = data[at + _HEAD.size + _KIND.size : end]
-        if kind == _BEGIN:
-            vhost, user, name, timeout = json.loads(payload)
-            begun[session] = (vhost, user, b64decode(name), timeout)
-        elif kind == _POSITION:
-            positions[session] = payload
-        else:
-            begun.pop(session, None)
-        at = end
-    if _is_damaged(data, at):
-        log.error("%s is damaged at byte %d: no session goes on, their clients are told", path, at)
-        return
-    if at < len(data):
-        log.warning("%s: cut %d bytes of a torn record at its end", path, len(data) - at)
-    for session, told in begun.items():
-        if session in positions:
-            yield Known(session, *told, positions[session])
-
-
-def _is_damaged(data: bytes, at: int) -> bool:
-    """Whether a whole record follows somewhere behind what is none."""
-    for start in range(at + 1, len(data) - _HEAD.size):
-        crc, length = _HEAD.unpack_from(data, start)
-        end = start + _HEAD.size + length
-        if _KIND.size <= length and end <= len(data) and crc32(data[start + 4 : end]) == crc:
-            return True
-    return False
+    return record(_BEGIN, known.session, json.dumps(told).encode())

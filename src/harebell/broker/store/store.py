@@ -3,6 +3,7 @@
 - `queues/NAME` is the log of a durable queue; no other queue ever has that NAME.
 - `streams/NAME` is the log of a stream.
 - `sessions` says how far the sessions are that survive a restart.
+- `transactions` has the distributed transactions that are prepared.
 - `delays/NAME` has the messages of a durable delayed exchange; NAME is made of the virtual host's and the exchange's.
 """
 
@@ -18,6 +19,7 @@ from harebell.broker.store.data_folder import LastStop, make_folders
 from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.positions import Positions
+from harebell.broker.store.prepared import PreparedBranches
 from harebell.broker.store.queue_log.journal import Journal
 from harebell.broker.store.queue_log.log import QueueLog
 from harebell.broker.store.stream_log.folders import StreamStore
@@ -37,7 +39,7 @@ class Store:
         data: Path,
         commit: GroupCommit,
         now: Callable[[], int],
-        changed: Callable[[Positions], None],
+        changed: Callable[[Positions | PreparedBranches], None],
         *,
         last_stop: LastStop,
         files: Files,
@@ -47,6 +49,8 @@ class Store:
         self.streams = StreamStore(data, commit, clean=last_stop is LastStop.CLEAN, files=files)
         self.positions = Positions(data / "sessions", commit, changed, files=files)
         self.positions.recover()
+        self.prepared = PreparedBranches(data / "transactions", commit, changed, files=files)
+        self.prepared.recover()
         self._data, self._commit, self._now, self._files = data, commit, now, files
 
     def new_queue_folder(self) -> str:
@@ -60,7 +64,12 @@ class Store:
     def queue_journal(self, name: str, folder: str, changed: Callable[[], None]) -> Journal:
         """The journal of a queue; `name` is for log lines, `changed` is called when there is something to write."""
         queue_log = QueueLog(self._data / folder, self._commit, files=self._files)
-        return Journal(name, queue_log, changed, self._now, partial(self.positions.note, name))
+        return Journal(name, queue_log, changed, self._now, partial(self._note, name))
+
+    def _note(self, queue: str, numbers: list[bytes]) -> bool:
+        """Note that a queue has the messages with these numbers. Returns whether any of them may come again."""
+        of_session = self.positions.note(queue, numbers)
+        return self.prepared.note(queue, numbers) or of_session
 
     def delay_journal(self, vhost: str, exchange: str, changed: Callable[[], None]) -> Journal:
         """The journal of a delayed exchange."""

@@ -19,6 +19,7 @@ from harebell.broker.rules.limits import check_consumers
 from harebell.broker.slices import Work
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.deliveries import Deliveries, select
+from harebell.broker.v010.dtx import DistributedTransactions
 from harebell.broker.v010.subscription import Subscription, SubscriptionSession
 from harebell.broker.v010.topology import table_of
 from harebell.broker.v010.transactions import Transactions
@@ -47,6 +48,7 @@ class MessageSession(SubscriptionSession, Protocol):
     subscriptions: dict[str, Subscription]
     deliveries: Deliveries
     transactions: Transactions
+    dtx: DistributedTransactions
 
     @property
     def next_number(self) -> int:
@@ -173,6 +175,10 @@ class MessageCommands:
         if self._session.transactions.selected:
             for share in deliveries.shares(numbers):
                 self._session.transactions.accept(share)
+            return None
+        if self._session.dtx.branch is not None:
+            for share in deliveries.shares(numbers):
+                self._session.dtx.accept(share)
             return None
         return self._settle(number, command, len(numbers), deliveries.accepting(deliveries.shares(numbers)))
 

@@ -26,6 +26,7 @@ from harebell.broker.timers import Timers
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import Completions
 from harebell.broker.v010.deliveries import MOST_BROWSED, Deliveries
+from harebell.broker.v010.dtx import HANDLERS as DTX_HANDLERS, DistributedTransactions
 from harebell.broker.v010.link import Link
 from harebell.broker.v010.message_commands import HANDLERS as MESSAGE_HANDLERS, MessageCommands
 from harebell.broker.v010.messages import Outgoing
@@ -34,7 +35,7 @@ from harebell.broker.v010.refusals import exception
 from harebell.broker.v010.subscription import Entry, SentTransfer, Subscription, Window
 from harebell.broker.v010.survival import Survival
 from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
-from harebell.broker.v010.transactions import Transactions
+from harebell.broker.v010.transactions import HANDLERS as TX_HANDLERS, Transactions
 from harebell.errors import (
     AmqpError,
     LocalProtocolError,
@@ -71,7 +72,7 @@ REPLAYED: Final = 64  # commands sent again in one step
 COMMAND_BYTES: Final = 64  # about the size of a command without content
 FEW: Final = 16  # subscriptions that end in one slice for certain
 
-BINDING: Final = frozenset({c.MessageSubscribe, c.TxSelect})  # after these a session holds more than publications
+BINDING: Final = frozenset({c.MessageSubscribe, c.TxSelect, c.DtxSelect})  # after these it holds more than publications
 
 Sent: TypeAlias = "SentTransfer | Command"
 
@@ -111,6 +112,7 @@ class Session:
         self.completions = Completions(self)
         self.publisher = Publisher(self)
         self.transactions = Transactions(self)
+        self.dtx = DistributedTransactions(self)
         self.exclusive_queues: list[Queue] = []
         # Bytes are bounded by `room`: who has room gets a whole share of messages.
         self.state: State[Sent] = State(
@@ -331,6 +333,10 @@ class Session:
             outcome = handler(self, number, command)
         elif (of_messages := MESSAGE_HANDLERS.get(kind)) is not None:
             outcome = of_messages(self._messages, number, command)
+        elif (of_tx := TX_HANDLERS.get(kind)) is not None:
+            outcome = of_tx(self.transactions, number, command)
+        elif (of_dtx := DTX_HANDLERS.get(kind)) is not None:
+            outcome = of_dtx(self.dtx, number, command)
         elif (declaring := TOPOLOGY_HANDLERS.get(kind)) is not None:
             outcome = declaring(self._topology, number, command)
         else:
@@ -493,6 +499,7 @@ class Session:
                     self.remove(subscription)
                     yield
             self.transactions.rollback()
+            yield from self.dtx.ending()
             deliveries = self.deliveries
             deliveries.windows.clear()
             deliveries.browsed.clear()
@@ -571,29 +578,12 @@ class Session:
         """The client could not execute a command of the broker: the session ends."""
         raise NotAllowed(f"the client has failed: {command.error_code} {command.description or ''}")
 
-    # -- the class tx --------------------------------------------------------------------------------------------
-
-    def _tx_select(self, number: int, command: c.TxSelect) -> Outcome:
-        if any(subscription.no_ack for subscription in self.subscriptions.values()):
-            raise NotAllowed("tx.select: a subscription has accept-mode none")
-        self.transactions.select()
-        return None
-
-    def _tx_commit(self, number: int, command: c.TxCommit) -> Outcome:
-        self.transactions.check(command.NAME)
-        self.work(number, command, self.transactions.commit(number))
-        return LATER
-
-    def _tx_rollback(self, number: int, command: c.TxRollback) -> Outcome:
-        self.transactions.check(command.NAME)
-        self.transactions.rollback()
-        return None
-
     def hold_back(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Let a routed message wait for the commit, in a transaction. Returns whether there is one."""
         if self.transactions.selected:
             self.transactions.publications.append((target, message, queues))
-        return self.transactions.selected
+            return True
+        return self.dtx.hold_back(message, queues)
 
     # -- for subscriptions ---------------------------------------------------------------------------------------
 
@@ -631,7 +621,4 @@ HANDLERS: Final[dict[type[Command], Handler]] = {
     c.ExecutionSync: Session._sync,
     c.ExecutionResult: Session._answered,
     c.ExecutionException: Session._failed,
-    c.TxSelect: Session._tx_select,
-    c.TxCommit: Session._tx_commit,
-    c.TxRollback: Session._tx_rollback,
 }

@@ -7,26 +7,34 @@ messages that were accepted are still acquired, and a new transaction has begun.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from harebell.broker.batch import Batch
-from harebell.broker.connections.fan_out import existing
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
+from harebell.broker.queues.existing import existing
 from harebell.broker.slices import Work
+from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import COMPLETE, Completions
 from harebell.broker.v010.deliveries import Deliveries, select
 from harebell.broker.v010.publisher import Publisher, Target
-from harebell.broker.v010.subscription import Entry
+from harebell.broker.v010.subscription import Entry, Subscription
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import IllegalState, PreconditionFailed
+from harebell.errors import IllegalState, NotAllowed, PreconditionFailed
+from harebell.protocol.v010 import Command, commands as c
 
-__all__ = ["Transactions"]
+__all__ = ["HANDLERS", "Transactions"]
 
 STEP: Final = 32  # publications of one step
+
+
+class Demarcation(Protocol):
+    """The distributed transactions of the session."""
+
+    selected: bool
 
 
 class TransactionalSession(Protocol):
@@ -42,6 +50,12 @@ class TransactionalSession(Protocol):
     def deliveries(self) -> Deliveries: ...
     @property
     def completions(self) -> Completions: ...
+    @property
+    def dtx(self) -> Demarcation: ...
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+    def work(self, number: int, command: Command, work: Work) -> None:
+        """Execute a long command in slices; the connection's input waits until that is done."""
 
 
 class Transactions:
@@ -54,9 +68,11 @@ class Transactions:
         self._accepted: list[dict[int, Entry]] = []
 
     def select(self) -> None:
-        """Make the session transactional. IllegalState when it is already."""
-        if self.selected:
+        """Make the session transactional. IllegalState when it is already; NotAllowed with accept-mode none."""
+        if self.selected or self._session.dtx.selected:
             raise IllegalState("tx.select: the session is transactional already")
+        if any(subscription.no_ack for subscription in self._session.subscriptions.values()):
+            raise NotAllowed("tx.select: a subscription has accept-mode none")
         self.selected = self._session.publisher.holds_back = True
 
     def accept(self, taken: dict[int, Entry]) -> None:
@@ -114,3 +130,28 @@ class Transactions:
         self.publications = []
         self._session.deliveries.restore(self._accepted)
         self._accepted = []
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def _select(self, number: int, command: c.TxSelect) -> Outcome:
+        self.select()
+        return None
+
+    def _commit(self, number: int, command: c.TxCommit) -> Outcome:
+        self.check(command.NAME)
+        self._session.work(number, command, self.commit(number))
+        return LATER
+
+    def _rollback(self, number: int, command: c.TxRollback) -> Outcome:
+        self.check(command.NAME)
+        self.rollback()
+        return None
+
+
+Handler: TypeAlias = "Callable[[Transactions, int, Any], Outcome]"  # each takes the command type that is its key
+
+HANDLERS: Final[dict[type[Command], Handler]] = {
+    c.TxSelect: Transactions._select,
+    c.TxCommit: Transactions._commit,
+    c.TxRollback: Transactions._rollback,
+}

@@ -14,12 +14,12 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
-from harebell.broker.connections.fan_out import existing
 from harebell.broker.connections.settling import rejected_in_steps, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
+from harebell.broker.queues.existing import existing
 from harebell.broker.slices import Work
 from harebell.broker.v091.confirms import Confirms
 from harebell.broker.v091.consumer import Entry

@@ -90,7 +90,7 @@ class Journal:
         expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
         flags, marks = 0 if persistent else TRANSIENT, b""
         if type(message) is not Message:
-            marks = _encode_marks(message)
+            marks = encode_marks(message)
             if message.number and persistent:
                 flags, marks = NUMBERED, message.number + marks
         self.log.append(position, message.address.wire, frames, expiry, flags, marks)
@@ -247,7 +247,7 @@ class Journal:
         address = self._addresses[stored.address]
         content = stored_content(STORED_CHANNEL, stored.frames)
         marks = stored.marks[NUMBER_BYTES:] if stored.flags & NUMBERED else stored.marks
-        return _decode_marks(marks, address, content) if marks else Message(address, content)
+        return decode_marks(marks, address, content) if marks else Message(address, content)
 
     def held(self, stored: Stored) -> Held:
         """The message with its place, its deadline, and how often it came back: at least once, if it was delivered."""
@@ -306,7 +306,7 @@ def _wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _encode_marks(message: Message) -> bytes:
+def encode_marks(message: Message) -> bytes:
     """The parts of a MarkedMessage beside its address and content, in bytes."""
     if message.keys is None and message.ttl is None and not (message.bcc or message.died or message.origin):
         return b""
@@ -317,7 +317,7 @@ def _encode_marks(message: Message) -> bytes:
     return data if len(data) <= MAX_MARKS else json.dumps({"died": message.died}).encode()
 
 
-def _decode_marks(marks: bytes, address: Address, content: Content) -> MarkedMessage:
+def decode_marks(marks: bytes, address: Address, content: Content) -> MarkedMessage:
     told = json.loads(marks)
     keys = told.get("keys")
     return MarkedMessage(

@@ -1,0 +1,217 @@
+"""The branches of distributed transactions that are prepared, or whose commit has begun: all or nothing, over a kill.
+
+The records of the file (`record_file`) are of branches:
+
+    kind 1  the branch is prepared: what it holds
+    kind 2  it is to be committed: what it holds, or nothing, when that was said before
+    kind 3  it is over: its messages are in their queues, and those that it took are settled; or it was rolled back
+
+What a branch holds is JSON, its length before it (u32), and the frames of its messages behind it. The JSON has the xid,
+the virtual host, the user, the messages (queues, address, other marks, number of bytes) and the places in queues of
+the messages that it took.
+
+A commit that was interrupted is done again at the start: each message is stored with the branch and its place in it
+(`positions.NUMBER`), so that a queue that has it does not get it again. After damage all branches that can be read are
+in doubt: no commit is done again, because it may be over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from harebell.broker.message import STORED_CHANNEL, Address, MarkedMessage, Message
+from harebell.broker.store.files import Files
+from harebell.broker.store.group_commit import GroupCommit
+from harebell.broker.store.positions import NUMBER
+from harebell.broker.store.queue_log.journal import decode_marks, encode_marks
+from harebell.broker.store.record_file import RecordFile, record
+from harebell.protocol.v091.content import stored_content
+
+__all__ = ["KeptBranch", "KeptMessage", "PreparedBranches"]
+
+log = logging.getLogger("harebell.broker.transactions")
+
+LONG: Final = 16 << 20  # bytes of the file, above which it is written anew when most of it is out of date
+FRAME_MAX: Final = 131_072
+_PREPARED: Final = 1
+_COMMITTED: Final = 2
+_OVER: Final = 3
+
+
+class KeptMessage(NamedTuple):
+    """A message and the names of its queues; None: it is routed again."""
+
+    message: Message
+    queues: tuple[str, ...] | None
+
+
+class KeptBranch:
+    """A branch on disk.
+
+    key       how it is known there
+    taken     queue and place of each message that it took
+    decided   it is to be committed
+    stored    the queues that have a message of the branch already, by its place in the branch
+    """
+
+    __slots__ = ("decided", "key", "messages", "stored", "taken", "user", "vhost", "xid")
+
+    def __init__(
+        self,
+        xid: tuple[int, bytes, bytes],
+        vhost: str,
+        user: str,
+        messages: list[KeptMessage],
+        taken: list[tuple[str, int]],
+    ) -> None:
+        self.key = b""
+        self.xid = xid
+        self.vhost = vhost
+        self.user = user
+        self.messages = messages
+        self.taken = taken
+        self.decided = False
+        self.stored: dict[int, set[str]] = {}
+
+    def encode(self) -> bytes:
+        frames, told = list[bytes](), list[object]()
+        for message, queues in self.messages:
+            data = message.content.recut(STORED_CHANNEL, FRAME_MAX)
+            frames.append(data)
+            wire = b64encode(message.address.wire).decode()
+            marks = b"" if type(message) is Message else encode_marks(message)
+            told.append([queues, wire, b64encode(marks).decode(), len(data)])
+        form, global_id, branch_id = self.xid
+        head = json.dumps(
+            {
+                "xid": [form, b64encode(global_id).decode(), b64encode(branch_id).decode()],
+                "vhost": self.vhost,
+                "user": self.user,
+                "messages": told,
+                "taken": self.taken,
+            }
+        ).encode()
+        return b"".join((len(head).to_bytes(4, "big"), head, *frames))
+
+    @classmethod
+    def decode(cls, data: bytes) -> KeptBranch:
+        at = 4 + int.from_bytes(data[:4], "big")
+        told: dict[str, Any] = json.loads(data[4:at])
+        messages = []
+        for queues, wire, marks, size in told["messages"]:
+            address = Address.read(b64decode(wire))
+            content = stored_content(STORED_CHANNEL, data[at : at + size])
+            at += size
+            message = decode_marks(b64decode(marks), address, content) if marks else Message(address, content)
+            messages.append(KeptMessage(message, None if queues is None else tuple(queues)))
+        form, global_id, branch_id = told["xid"]
+        xid = (form, b64decode(global_id), b64decode(branch_id))
+        return cls(xid, told["vhost"], told["user"], messages, [(queue, place) for queue, place in told["taken"]])
+
+    def numbered(self, place: int) -> Message:
+        """The message at that place, with its number."""
+        message = self.messages[place].message
+        return MarkedMessage(
+            message.address, message.content, message.keys, message.bcc,
+            died=message.died, ttl=message.ttl, origin=message.origin, number=NUMBER.pack(self.key, place),
+        )  # fmt: skip
+
+
+class PreparedBranches:
+    """The file. `found` are the branches of before a restart, until somebody takes them."""
+
+    deleted = False  # as a Writer of the batch
+
+    def __init__(
+        self, path: Path, commit: GroupCommit, changed: Callable[[PreparedBranches], None], *, files: Files = os
+    ) -> None:
+        self.found: dict[bytes, KeptBranch] = {}
+        self._file = RecordFile(path, commit, files)
+        self._changed = changed
+        self._live: dict[bytes, bytes] = {}  # the records of each branch that is not over
+        self._new: list[bytes] = []
+
+    def recover(self) -> None:
+        """Read the file, and write it anew if it has anything. OSError when the disk refuses."""
+        records, torn, damage = self._file.read()
+        if damage is not None:
+            log.error(
+                "%s is damaged at byte %d: prepared transactions behind that are lost, and those before it are in "
+                "doubt, though their commit or rollback may be over", self._file, damage,
+            )  # fmt: skip
+        elif torn:
+            log.warning("%s: cut %d bytes of a torn record at its end", self._file, torn)
+        for kind, key, payload in records:
+            if kind == _OVER:
+                self.found.pop(key, None)
+                self._live.pop(key, None)
+                continue
+            if payload:
+                self.found[key] = branch = KeptBranch.decode(payload)
+                branch.key = key
+            if key in self.found:
+                self.found[key].decided = kind == _COMMITTED and damage is None
+                self._live[key] = self._live.get(key, b"") + record(kind, key, payload)
+        if self._file.size:
+            self._file.rewrite(b"".join(self._live.values()))
+
+    def note(self, queue: str, numbers: Iterable[bytes]) -> bool:
+        """Note that a queue has these messages. Returns whether any of them is of a commit that is done again."""
+        needed = False
+        for key, place in map(NUMBER.unpack, numbers):
+            branch = self.found.get(key)
+            if branch is not None and branch.decided:
+                branch.stored.setdefault(place, set()).add(queue)
+                needed = True
+        return needed
+
+    def keep(self, branch: KeptBranch, *, decided: bool) -> None:
+        """Write what a branch holds: it is prepared, or `decided`, which is its commit in one phase."""
+        branch.key, branch.decided = secrets.token_bytes(8), decided
+        self._add(branch.key, record(_COMMITTED if decided else _PREPARED, branch.key, branch.encode()))
+
+    def decide(self, branch: KeptBranch) -> None:
+        """Write that a prepared branch is to be committed."""
+        branch.decided = True
+        self._add(branch.key, record(_COMMITTED, branch.key))
+
+    def end(self, branch: KeptBranch) -> None:
+        """Write that a branch is over."""
+        del self._live[branch.key]
+        self._touch(record(_OVER, branch.key))
+
+    def _add(self, key: bytes, data: bytes) -> None:
+        self._live[key] = self._live.get(key, b"") + data
+        self._touch(data)
+
+    def _touch(self, data: bytes) -> None:
+        if not self._new:
+            self._changed(self)
+        self._new.append(data)
+
+    # -- as a Writer of the batch --------------------------------------------------------------------------------
+
+    def flush(self) -> int:
+        """Write what is new. Returns the ticket of the sync that will cover it. OSError when the disk refuses."""
+        data = b"".join(self._new)
+        self._new.clear()
+        ticket = self._file.append(data)
+        if self._file.size > LONG and self._file.size > 4 * sum(map(len, self._live.values())):
+            self._file.rewrite(b"".join(self._live.values()))
+        return ticket
+
+    def advance(self) -> None:
+        """Act on a finished sync."""
+
+    def close(self) -> None:
+        """Write what is new, and close the file, synced."""
+        if self._new:
+            self.flush()
+        self._file.close()

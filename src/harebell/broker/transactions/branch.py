@@ -1,0 +1,87 @@
+"""One branch of a distributed transaction: what is to be published and what is taken, until its commit or rollback.
+
+It knows no dialect. A message was routed when it was published in the branch, and goes to those of its queues that are
+there at the commit. What a branch has taken returns to its queues, as redelivered, when it is rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from harebell.broker.forwarding import Sink
+from harebell.broker.message import Given, Message
+from harebell.broker.queues.base import Queue
+from harebell.broker.store.prepared import KeptBranch
+from harebell.broker.timers import Timer
+
+__all__ = ["Branch", "BranchState", "Publication", "Taken", "Xid"]
+
+
+class Xid(NamedTuple):
+    """The name of a branch: format, name of the transaction, name of the branch in it."""
+
+    format: int
+    global_id: bytes
+    branch_id: bytes
+
+
+class BranchState(Enum):
+    ACTIVE = "active"
+    PREPARED = "prepared"
+    ENDING = "ending"  # its commit or rollback has begun
+    ROLLED_BACK = "rolled back"  # and its manager does not know yet
+    TIMED_OUT = "timed out"  # rolled back for that, as above
+    MIXED = "mixed"  # a queue refused a message at the commit: its manager has to forget it
+
+
+class Publication(NamedTuple):
+    """A routed message; `place` is that on disk."""
+
+    message: Message
+    queues: tuple[Sink, ...]
+    place: int | None = None
+
+
+class Taken(NamedTuple):
+    """A message that was taken from a queue, as the queue gave it."""
+
+    queue: Queue
+    position: int
+    message: Given
+
+
+class Branch:
+    """A branch of a user in a virtual host.
+
+    associated  who works in it now, and whether that is suspended
+    timeout     seconds until it is rolled back, unless it is prepared before
+    kept        it on disk, once it is prepared
+    """
+
+    __slots__ = ("associated", "kept", "publications", "state", "taken", "timeout", "timer", "user", "vhost", "xid")
+
+    def __init__(self, xid: Xid, vhost: str, user: str, timeout: int) -> None:
+        self.xid = xid
+        self.vhost = vhost
+        self.user = user
+        self.timeout = timeout
+        self.state = BranchState.ACTIVE
+        self.associated: dict[object, bool] = {}
+        self.publications: list[Publication] = []
+        self.taken: list[Taken] = []
+        self.timer: Timer | None = None
+        self.kept: KeptBranch | None = None
+
+    def __str__(self) -> str:
+        return f"transaction {self.xid.format}:{self.xid.global_id.hex()}:{self.xid.branch_id.hex()}"
+
+    def publish(self, message: Message, queues: tuple[Sink, ...]) -> None:
+        """Let a routed message wait for the commit; it is dropped when the branch is rolled back already."""
+        if self.state is BranchState.ACTIVE:
+            self.publications.append(Publication(message, queues))
+
+    def take(self, taken: Iterable[Taken]) -> None:
+        """Let messages be settled by the commit."""
+        self.taken += taken

@@ -1,0 +1,356 @@
+"""The branches of a node: begun, prepared, committed or rolled back, and recovered after a restart.
+
+- A branch that is not prepared is rolled back when a session that works in it ends, and when its time is over. Its
+  manager learns that from its next command for it, and then the branch is forgotten; without one, an hour later.
+- A prepared branch stays, over a restart too, until its manager, or an operator, commits it or rolls it back. It is
+  on disk before its `prepare` is answered.
+- A commit is written to the disk first, then its messages go to their queues, and what was taken is settled; it is
+  complete when all of that is on disk. One that a kill interrupts is done to its end at the start (`store.prepared`).
+- A queue that refuses a message at the commit makes the outcome mixed: the branch stays until it is forgotten. A queue
+  that is gone gets nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Generator, Iterable, Mapping
+from functools import partial
+from itertools import count
+from typing import Final, Protocol
+
+from harebell.broker.batch import Batch
+from harebell.broker.forwarding import Sink, hashed_properties, whole_message
+from harebell.broker.message import Message
+from harebell.broker.queues.base import Back, Queue
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.existing import existing
+from harebell.broker.slices import Work
+from harebell.broker.store.positions import Positions
+from harebell.broker.store.prepared import KeptBranch, KeptMessage, PreparedBranches
+from harebell.broker.timers import Timers
+from harebell.broker.transactions.branch import Branch, BranchState, Publication, Taken, Xid
+from harebell.errors import NotFound, ResourceError
+from harebell.protocol.v091 import Table
+from harebell.routing import Route, Router, cc_keys
+
+__all__ = ["DEFAULT_TIMEOUT", "MAX_BRANCHES", "MAX_TIMEOUT", "Branches"]
+
+log = logging.getLogger("harebell.broker.transactions")
+
+DEFAULT_TIMEOUT: Final = 60  # seconds
+MAX_TIMEOUT: Final = 3600
+MAX_BRANCHES: Final = 65_536  # of a node
+STEP: Final = 32  # publications, or queues of one, of a step
+SHARE: Final = 256  # messages that return or are settled in a step
+
+
+class Home(Protocol):
+    """The part of a virtual host that branches use."""
+
+    @property
+    def router(self) -> Router: ...
+    @property
+    def queues(self) -> Mapping[str, Queue]: ...
+    def exchange_sinks(self, route: Route, keys: tuple[str, ...]) -> tuple[Sink, ...]: ...
+    def count_publications(self, exchange: str, sinks: tuple[Sink, ...], count: int) -> None: ...
+
+
+class Branches:
+    """All branches of a node. `vhosts` are its virtual hosts by name."""
+
+    def __init__(
+        self,
+        vhosts: Mapping[str, Home],
+        batch: Batch,
+        timers: Timers,
+        prepared: PreparedBranches,
+        positions: Positions,
+    ) -> None:
+        self._vhosts, self._batch, self._timers = vhosts, batch, timers
+        self._prepared, self._positions = prepared, positions
+        self._branches: dict[tuple[str, Xid], Branch] = {}
+
+    def __iter__(self) -> Generator[Branch, None, None]:
+        yield from self._branches.values()
+
+    def get(self, vhost: str, xid: Xid) -> Branch | None:
+        return self._branches.get((vhost, xid))
+
+    def find(self, vhost: str, xid: Xid) -> Branch:
+        """The branch. NotFound when there is none."""
+        branch = self._branches.get((vhost, xid))
+        if branch is None:
+            raise NotFound(f"no transaction {xid.format}:{xid.global_id.hex()}:{xid.branch_id.hex()}")
+        return branch
+
+    def begin(self, vhost: str, xid: Xid, user: str) -> Branch:
+        """A new branch, with the default timeout. ResourceError when there are too many."""
+        if len(self._branches) >= MAX_BRANCHES:
+            raise ResourceError(f"there are {MAX_BRANCHES} transactions")
+        branch = self._branches[vhost, xid] = Branch(xid, vhost, user, DEFAULT_TIMEOUT)
+        self.set_timeout(branch, DEFAULT_TIMEOUT)
+        return branch
+
+    def set_timeout(self, branch: Branch, timeout: int) -> None:
+        """Roll the branch back in `timeout` seconds from now, unless it is prepared before."""
+        self._cancel(branch)
+        branch.timeout = timeout
+        if branch.state is BranchState.ACTIVE:
+            branch.timer = self._timers.at(self._timers.now() + 1000 * timeout, partial(self._time_out, branch))
+
+    def _cancel(self, branch: Branch) -> None:
+        if branch.timer is not None:
+            branch.timer.cancel()
+            branch.timer = None
+
+    def _time_out(self, branch: Branch) -> None:
+        if branch.state is BranchState.ACTIVE:
+            self._batch.slices.run(self.failing(branch, BranchState.TIMED_OUT))
+        elif not branch.associated:
+            self.forget(branch)
+
+    def forget(self, branch: Branch) -> None:
+        """Nobody can ask for the branch any more."""
+        self._cancel(branch)
+        if self._branches.get((branch.vhost, branch.xid)) is branch:
+            del self._branches[branch.vhost, branch.xid]
+
+    def forget_vhost(self, vhost: str) -> None:
+        """A virtual host is deleted, with its branches."""
+        for branch in [each for each in self if each.vhost == vhost]:
+            self.forget(branch)
+            self._end_kept(branch)
+
+    # -- the end of a branch -------------------------------------------------------------------------------------
+
+    def failing(self, branch: Branch, state: BranchState = BranchState.ROLLED_BACK) -> Work:
+        """Roll an active branch back; its manager learns it from its next command for it."""
+        if branch.state is not BranchState.ACTIVE:
+            return
+        branch.state = state
+        self._cancel(branch)
+        branch.timer = self._timers.at(self._timers.now() + 1000 * MAX_TIMEOUT, partial(self._time_out, branch))
+        yield from self._returning(branch)
+
+    def preparing(self, branch: Branch) -> Work:
+        """Prepare a branch: it is on disk at the end of the work."""
+        self._cancel(branch)
+        branch.state = BranchState.PREPARED
+        kept = _to_keep(branch)
+        if kept is not None:
+            branch.kept = kept
+            self._prepared.keep(kept, decided=False)
+            _number(branch, kept)
+            yield from self._safe()
+
+    def committing(self, branch: Branch) -> Work:
+        """Commit a branch, prepared or not: everything is on disk at the end of the work.
+
+        It is forgotten then, unless a queue has refused a message.
+        """
+        self._cancel(branch)
+        branch.state = BranchState.ENDING
+        kept = branch.kept
+        if kept is not None:
+            self._prepared.decide(kept)
+        elif (kept := _to_keep(branch)) is not None:
+            branch.kept = kept
+            self._prepared.keep(kept, decided=True)
+            _number(branch, kept)
+        if kept is not None:
+            self._positions.busy += 1
+            yield from self._safe()
+        yield from self._carrying_out(branch)
+        if branch.state is BranchState.ENDING:
+            self.forget(branch)
+
+    def rolling_back(self, branch: Branch) -> Work:
+        """Roll a branch back, prepared or not, and forget it."""
+        self._cancel(branch)
+        branch.state = BranchState.ENDING
+        yield from self._returning(branch)
+        if branch.kept is not None:
+            self._end_kept(branch)
+            yield from self._safe()
+        self.forget(branch)
+
+    def _carrying_out(self, branch: Branch) -> Work:
+        """Publish the messages and settle what was taken, and wait until that is on disk."""
+        vhost, batch, kept = self._vhosts.get(branch.vhost), self._batch, branch.kept
+        publications, branch.publications = branch.publications, []
+        refused = 0
+        published = 0
+        for message, sinks, place in publications:
+            if vhost is None:  # it is being deleted
+                break
+            queues = existing(vhost.queues, sinks)
+            if kept is not None and place in kept.stored:
+                queues = self._without_stored(queues, kept.stored[place])
+            vhost.count_publications(message.address.exchange, queues, 1)
+            for queue in queues:
+                refused += not queue.publish(message)
+                published += 1
+                if published % STEP == 0:
+                    batch.relieve()
+                    yield
+        taken, branch.taken = branch.taken, []
+        settled: set[Queue] = set()
+        for queue, entries in _by_queue(taken).items():
+            queue.counts.ack += len(entries)
+            settled.add(queue)
+            for start in range(0, len(entries), SHARE):
+                share = entries[start : start + SHARE]
+                queue.settle([position for position, _ in share])
+                for _, given in share:
+                    queue.acked(given)
+                yield
+        for queue in settled:
+            queue.sync_settlements()
+        if refused:
+            branch.state = BranchState.MIXED
+            log.error("%s: %d messages were refused by their queues, the rest of it is committed", branch, refused)
+        batch.cover_earlier()
+        yield from self._safe()
+        if kept is not None:
+            self._end_kept(branch)
+            batch.when_safe(self._is_over)
+
+    def _is_over(self) -> None:
+        self._positions.busy -= 1
+        self._positions.cover()
+
+    def _without_stored(self, queues: tuple[Sink, ...], stored: Collection[str]) -> tuple[Sink, ...]:
+        for queue in queues:
+            if isinstance(queue, ClassicQueue) and str(queue) in stored:
+                queue.sync_recovered()  # the process before may have been killed before its sync
+        return tuple(queue for queue in queues if str(queue) not in stored)
+
+    def _returning(self, branch: Branch) -> Work:
+        """Drop the messages, and return what was taken to its queues."""
+        taken, branch.taken = branch.taken, []
+        self._batch.slices.discard(branch.publications)
+        branch.publications = []
+        yield from self.returning(taken)
+
+    def returning(self, taken: Iterable[Taken]) -> Work:
+        """Return messages to their queues."""
+        by_queue = _by_queue(taken)
+        for queue in by_queue:
+            queue.hold()
+        try:
+            for queue, entries in by_queue.items():
+                for start in range(0, len(entries), SHARE):
+                    queue.before_requeue()
+                    queue.requeue(entries[start : start + SHARE], failed=False)
+                    yield
+        finally:
+            for queue in by_queue:
+                queue.release()
+
+    def _end_kept(self, branch: Branch) -> None:
+        if branch.kept is not None:
+            self._prepared.end(branch.kept)
+            branch.kept = None
+
+    def _safe(self) -> Work:
+        """Wait until the batch is on disk."""
+        self._batch.slices.wait(self._batch.when_safe)
+        yield
+
+    # -- after a restart -----------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Take the branches that were prepared before the restart, and carry out the commits that had begun."""
+        found, self._prepared.found = self._prepared.found, {}
+        for kept in found.values():
+            branch = self._restore(kept)
+            if branch is None:
+                self._prepared.end(kept)
+            elif kept.decided:
+                log.warning("%s in vhost '%s': its commit was interrupted, and is done now", branch, kept.vhost)
+                self._positions.busy += 1
+                self._batch.slices.run(self._carrying_out(branch))
+            else:
+                log.info("%s in vhost '%s' is prepared", branch, kept.vhost)
+                branch.state = BranchState.PREPARED
+                self._branches[kept.vhost, branch.xid] = branch
+
+    def _restore(self, kept: KeptBranch) -> Branch | None:
+        """The branch of before, with what it took taken again; None when its virtual host is gone."""
+        vhost = self._vhosts.get(kept.vhost)
+        if vhost is None:
+            return None
+        branch = Branch(Xid(*kept.xid), kept.vhost, kept.user, DEFAULT_TIMEOUT)
+        branch.kept = kept
+        for place, (message, names) in enumerate(kept.messages):
+            queues: tuple[Sink, ...] = (
+                _routed(vhost, message)
+                if names is None
+                else tuple(vhost.queues[name] for name in names if name in vhost.queues)
+            )
+            if message.ttl is not None:
+                for sink in queues:
+                    sink.enrich()
+            branch.publications.append(Publication(kept.numbered(place), queues, place))
+        for name, position in kept.taken:
+            queue = vhost.queues.get(name)
+            if isinstance(queue, ClassicQueue):
+                queue.enrich()
+                queue.finish_enriching()
+                held = queue.take_at(position)
+                if held is not None:
+                    branch.taken.append(Taken(queue, position, held))
+        return branch
+
+
+def _to_keep(branch: Branch) -> KeptBranch | None:
+    """What of a branch is on disk; None for one of transient messages."""
+    taken = [(each.queue.name, each.position) for each in branch.taken if each.queue.stored]
+    messages = [KeptMessage(each.message, _names(each.queues)) for each in branch.publications if _is_durable(each)]
+    if not taken and not messages:
+        return None
+    return KeptBranch(branch.xid, branch.vhost, branch.user, messages, taken)
+
+
+def _number(branch: Branch, kept: KeptBranch) -> None:
+    """Give the messages of a branch that is on disk now their numbers."""
+    places = count()
+    branch.publications = [
+        Publication(kept.numbered(place := next(places)), each.queues, place) if _is_durable(each) else each
+        for each in branch.publications
+    ]
+
+
+def _is_durable(publication: Publication) -> bool:
+    return publication.message.content.persistent and any(queue.stored for queue in publication.queues)
+
+
+def _names(sinks: tuple[Sink, ...]) -> tuple[str, ...] | None:
+    """The names of the queues; None where the message goes elsewhere too."""
+    queues = [sink for sink in sinks if isinstance(sink, Queue)]
+    return tuple(queue.name for queue in queues) if len(queues) == len(sinks) else None
+
+
+def _by_queue(taken: Iterable[Taken]) -> dict[Queue, list[Back]]:
+    found: dict[Queue, list[Back]] = {}
+    for queue, position, message in taken:
+        found.setdefault(queue, []).append((position, message))
+    return found
+
+
+def _routed(vhost: Home, message: Message) -> tuple[Sink, ...]:
+    """Where a message goes whose route has more than queues: as if it were published now."""
+    properties = message.content.decode_properties()
+    headers: Table = properties.headers or {}
+    keys = message.keys or (message.address.routing_key, *cc_keys(headers))
+    if not vhost.router.has_exchange(message.address.exchange):
+        return ()
+    route = vhost.router.route_keys(
+        message.address.exchange,
+        keys,
+        lambda: headers,
+        lambda: hashed_properties(properties),
+        lambda: whole_message(properties, message.content.body),
+        lenient=True,
+    )
+    return (*(vhost.queues[name] for name in route.queues), *vhost.exchange_sinks(route, keys))

@@ -1,0 +1,163 @@
+"""The file of prepared branches: what it says after a stop, a kill and damage."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from harebell.broker.message import Address, MarkedMessage, Message
+from harebell.broker.store import prepared as module
+from harebell.broker.store.positions import NUMBER
+from harebell.broker.store.prepared import KeptBranch, KeptMessage, PreparedBranches
+from harebell.protocol.v091 import Content, Properties
+from harebell.protocol.v091.content import encode_content
+from tests.broker.store.faults import Disk, HandCommit
+
+PATH = Path("/data/transactions")
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.disk = Disk()
+        self.changed = 0
+        self.start()
+
+    def start(self) -> list[KeptBranch]:
+        self.commit = HandCommit(self.disk, on_synced=lambda: None)
+        self.branches = PreparedBranches(PATH, self.commit, self.note, files=self.disk)
+        self.branches.recover()
+        return list(self.branches.found.values())
+
+    def note(self, branches: PreparedBranches) -> None:
+        self.changed += 1
+
+    def restart(self) -> list[KeptBranch]:
+        self.disk.kill()
+        return self.start()
+
+    def keep(self, name: bytes = b"g", *, decided: bool = False) -> KeptBranch:
+        kept = branch(name)
+        self.branches.keep(kept, decided=decided)
+        self.branches.flush()
+        self.branches.advance()
+        return kept
+
+
+def message(body: bytes, channel: int = 1, **properties: object) -> Content:
+    given = Properties(delivery_mode=2)
+    for name, value in properties.items():
+        setattr(given, name, value)
+    return Content(channel, b"", encode_content(channel, given, body, 200), len(body))
+
+
+def branch(name: bytes = b"g") -> KeptBranch:
+    messages = [
+        KeptMessage(Message(Address("x", "k"), message(b"a" * 500, 3)), ("q", "r")),
+        KeptMessage(
+            MarkedMessage(
+                Address("", "ключ"),
+                message(b"", headers={"h": 1}),
+                ("a", "b"),
+                ("b",),
+                died=True,
+                ttl=5,
+                origin=b"\0\1",
+            ),
+            None,
+        ),
+    ]
+    return KeptBranch((7, name, b"\xff"), "/", "u", messages, [("q", 3), ("r", 0)])
+
+
+def same(one: KeptBranch, other: KeptBranch) -> bool:
+    def told(each: KeptBranch) -> object:
+        messages = [
+            (
+                kept.queues, kept.message.address.wire, kept.message.content.body, kept.message.keys, kept.message.bcc,
+                kept.message.died, kept.message.ttl, kept.message.origin,
+                kept.message.content.decode_properties().headers,
+            )
+            for kept in each.messages
+        ]  # fmt: skip
+        return each.key, each.xid, each.vhost, each.user, messages, each.taken, each.decided
+
+    return told(one) == told(other)
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_branch_comes_back(decided: bool) -> None:
+    bench = Bench()
+    assert bench.branches.found == {}
+    kept = bench.keep(decided=decided)
+    assert bench.changed == 1
+    (found,) = bench.restart()
+    assert same(found, kept)
+    (found,) = bench.restart()  # the file was written anew
+    assert same(found, kept)
+    numbered = found.numbered(1)
+    assert numbered.number == NUMBER.pack(kept.key, 1)
+    assert (numbered.keys, numbered.ttl, numbered.origin) == (("a", "b"), 5, b"\0\1")
+
+
+def test_decided_and_over() -> None:
+    bench = Bench()
+    one, two = bench.keep(b"one"), bench.keep(b"two")
+    bench.branches.decide(one)
+    bench.branches.end(two)
+    bench.branches.close()
+    (found,) = bench.restart()
+    assert same(found, one)
+    assert found.decided
+    bench.branches.end(found)
+    bench.branches.close()
+    assert bench.restart() == []
+
+
+def test_the_queues_that_have_a_message_are_noted_for_commits() -> None:
+    bench = Bench()
+    one, two = bench.keep(decided=True), bench.keep()
+    bench.restart()
+    numbers = [NUMBER.pack(one.key, 1), NUMBER.pack(two.key, 0), NUMBER.pack(b"12345678", 0)]
+    assert bench.branches.note("q", numbers)
+    assert not bench.branches.note("r", numbers[1:])
+    assert bench.branches.found[one.key].stored == {1: {"q"}}
+    assert bench.branches.found[two.key].stored == {}
+
+
+def test_a_torn_end_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    one, _ = bench.keep(), bench.keep()
+    del bench.disk.file(str(PATH))[-5:]
+    (found,) = bench.restart()
+    assert same(found, one)
+    assert "cut" in caplog.text
+
+
+def test_after_damage_all_are_in_doubt(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    bench = Bench()
+    one = bench.keep(decided=True)
+    size = len(bench.disk.file(str(PATH)))
+    bench.keep()
+    bench.branches.end(one)
+    bench.branches.close()
+    bench.disk.file(str(PATH))[size + 40] ^= 1
+    (found,) = bench.restart()
+    assert (found.key, found.decided) == (one.key, False)
+    assert f"is damaged at byte {size}" in caplog.text
+
+
+def test_a_long_file_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONG", 10_000)
+    bench = Bench()
+    stays = bench.keep(b"stays")
+    sizes = []
+    for _ in range(100):
+        bench.branches.end(bench.keep())
+        bench.branches.flush()
+        sizes.append(len(bench.disk.file(str(PATH))))
+    assert max(sizes) < 15_000
+    (found,) = bench.restart()
+    assert same(found, stays)
