@@ -166,7 +166,7 @@ def test_malformed_command_ends_its_session_alone(kit: Kit) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [c.DtxSelect(), c.MessageResume("t", "i"), c.FileQos(), c.StreamCancel(), c.MessageSubscribe("q", resume_id="i")],
+    [c.MessageResume("t", "i"), c.FileQos(), c.StreamCancel(), c.MessageSubscribe("q", resume_id="i")],
 )  # fmt: skip
 def test_not_implemented(kit: Kit, command: Command) -> None:
     client = kit.peer().session()
