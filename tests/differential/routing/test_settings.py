@@ -40,6 +40,12 @@ OURS = {
     "x-delayed-retry-max": "unknown to 3.10",
     "x-stream-filter-size-bytes": "unknown to 3.10",
     "x-message-group": "ours alone",
+    "x-priority-base": "ours alone",
+    "x-fairshare": "ours alone",
+    "x-last-value-key": "ours alone",
+    "x-sequence-header": "ours alone",
+    "x-auto-delete-delay": "ours alone",
+    "x-orphan-exchange": "ours alone",
     "x-queue-master-locator": "a wrong value closes the connection with 541 there",
 }
 """The arguments that are meant to differ, and why. Wrong ages of streams are a 541 there as well, and a 406 here."""
