@@ -190,6 +190,7 @@ class FaultProxy:
         self._lanes: dict[str, _Lane] = {"to_server": _Lane(), "to_client": _Lane()}
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()  # whose sockets may be open
         self._connections_changed = asyncio.Event()
 
     async def start(self) -> None:
@@ -209,6 +210,10 @@ class FaultProxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:  # of tasks that were cancelled before they began, too
+            _end(writer, reset=True)
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+        self._writers.clear()
         await server.wait_closed()
 
     async def __aenter__(self) -> Self:
@@ -366,19 +371,35 @@ class FaultProxy:
         if self.refusing or self._server is None:
             _end(writer, reset=True)
             return
+        self._writers.add(writer)
         task = asyncio.get_running_loop().create_task(self._forward(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
         try:
-            server = await asyncio.open_connection(*self.target)
-        except OSError:
-            _end(writer, reset=True)  # the client sees the failure that the proxy saw
-            return
-        except asyncio.CancelledError:
-            _end(writer, reset=True)
-            raise
+            try:
+                server = await asyncio.open_connection(*self.target)
+            except OSError:
+                _end(writer, reset=True)  # the client sees the failure that the proxy saw
+            except asyncio.CancelledError:
+                _end(writer, reset=True)
+                raise
+            else:
+                writers.append(server[1])
+                self._writers.add(server[1])
+                await self._join(reader, writer, server)
+        finally:
+            await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
+            self._writers.difference_update(writers)
+
+    async def _join(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
         link = _Link((reader, writer), server)
         self._links.add(link)
         self._announce()
