@@ -160,3 +160,30 @@ def test_a_ring_with_priorities_drops_the_lowest(kit: Kit, client: Client) -> No
     for priority in (4, 1, 9, 0, 5, 9):
         client.publish("q", b"%d" % priority, priority=priority)
     assert bodies(kit.client()) == [b"9", b"9", b"5"]
+
+
+def test_a_rejected_message_goes_to_the_alternate_exchange_as_it_is(kit: Kit, client: Client) -> None:
+    client.call(c.QueueDeclare("heir"))
+    client.call(c.ExchangeBind("heir", "amq.fanout", "k"))
+    client.call(c.QueueDeclare("q", alternate_exchange="amq.fanout"))
+    client.publish("q", b"1", message=s.MessageProperties(application_headers={"h": 1}))
+    client.subscribe("q")
+    ((number, _),) = client.taken()
+    client.call(c.MessageReject(((number, number),)))
+    content = kit.client().get("heir")
+    assert content is not None
+    assert content.decode_properties().headers == {"h": 1}
+
+
+@pytest.mark.parametrize("browses", [False, True])
+def test_a_subscription_can_be_cancelled_after_its_session_has_deleted_the_queue(client: Client, browses: bool) -> None:
+    """So do Qpid's clients when a receiver closes."""
+    for _ in range(2):
+        client.call(c.QueueDeclare("q"))
+        client.subscribe("q", acquire_mode=int(browses))
+        client.call(c.QueueDelete("q"))
+        client.call(c.MessageCancel("t"))
+        assert client.exception is None
+    client.call(c.MessageCancel("t"))
+    assert client.exception is not None
+    assert client.exception.error_code == 404

@@ -277,7 +277,10 @@ class ClassicQueue(Queue):
             self._dead_letters.add(message, reason, position)
             return
         if self.settings.dead_letter_exchange is not None:
-            dead_letter(self, message, reason)
+            if reason == "rejected" and self.settings.dead_letter_exchange == self.settings.orphan_exchange:
+                reroute(self, message)
+            else:
+                dead_letter(self, message, reason)
         if self.journal is not None and position is not None:
             if self.settings.dead_letter_exchange is None:
                 self.journal.settle(position)

@@ -3,7 +3,8 @@
 In AMQP 0-10 that is the alternate exchange of queue.declare.
 
 A message goes there as it is, with its own routing keys, and to any queue but the one that is deleted. Those that
-consumers hold follow when they come back. On disk a message is in its new queues before the old one is deleted: after a
+consumers hold follow when they come back. So goes a message that a consumer rejects, where the exchange is that of dead
+letters too. On disk a message is in its new queues before the old one is deleted: after a
 kill in between it is in both.
 """
 

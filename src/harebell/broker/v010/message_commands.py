@@ -49,6 +49,7 @@ class MessageSession(SubscriptionSession, Protocol):
     deliveries: Deliveries
     transactions: Transactions
     dtx: DistributedTransactions
+    gone_with_queue: dict[str, None]
 
     @property
     def next_number(self) -> int:
@@ -88,8 +89,6 @@ class MessageCommands:
             raise NotImplemented540("message.subscribe: resume-id is not implemented")
         if command.accept_mode not in tuple(AcceptMode) or command.acquire_mode not in tuple(AcquireMode):
             raise WrongArgument("message.subscribe: unknown accept-mode or acquire-mode")
-        if self._session.transactions.selected and command.accept_mode == AcceptMode.NONE:
-            raise NotAllowed("message.subscribe: accept-mode none in a transactional session")
         check_consumers(self._session.node.limits, len(self._session.subscriptions))
         self._session.access.read_queue("consume", queue.name)
         arguments = table_of(command.arguments, "message.subscribe")
@@ -110,6 +109,10 @@ class MessageCommands:
         return None
 
     def _cancel(self, number: int, command: c.MessageCancel) -> Outcome:
+        gone, tag = self._session.gone_with_queue, command.destination or ""
+        if tag in gone and tag not in self._session.subscriptions:  # Qpid's clients delete the queue first
+            del gone[tag]
+            return None
         self._session.remove(self._subscription(command.destination, command))
         return None
 

@@ -20,6 +20,7 @@ from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
+from harebell.broker.queues.browse import View
 from harebell.broker.slices import Work
 from harebell.broker.store.positions import Known
 from harebell.broker.timers import Timers
@@ -70,6 +71,7 @@ MOST_BYTES: Final = 64 << 20  # bytes of transfers that are kept to be sent agai
 MANY: Final = 4096  # transfers whose completion is processed in slices
 REPLAYED: Final = 64  # commands sent again in one step
 COMMAND_BYTES: Final = 64  # about the size of a command without content
+MOST_GONE: Final = 1024  # subscriptions that ended with their queue, and can still be cancelled
 FEW: Final = 16  # subscriptions that end in one slice for certain
 
 BINDING: Final = frozenset({c.MessageSubscribe, c.TxSelect, c.DtxSelect})  # after these it holds more than publications
@@ -128,6 +130,7 @@ class Session:
         self._timeouts = ConsumerTimeouts(self.deliveries)
         self._behind: list[Sent] | None = None  # sent while commands of earlier are being sent again
         self._deleting: set[Queue] = set()
+        self.gone_with_queue: dict[str, None] = {}  # tags of subscriptions whose queue the session has deleted itself
         self._failure: AmqpError | None = None  # to be told when it is attached again
 
     # -- as a channel, for lists and events ----------------------------------------------------------------------
@@ -535,7 +538,11 @@ class Session:
         It ends later, because the queue is being deleted now. Specification: message.subscribe, rule queue-deletion.
         """
         self._forget(subscription)
-        if subscription.queue in self._deleting or self.ended:
+        queue = subscription.queue
+        if (queue.source if isinstance(queue, View) else queue) in self._deleting or self.ended:
+            self.gone_with_queue[subscription.tag] = None
+            if len(self.gone_with_queue) > MOST_GONE:
+                del self.gone_with_queue[next(iter(self.gone_with_queue))]
             return
         error = ResourceDeleted(f"{subscription.queue} was deleted, subscription '{subscription.tag}' has ended")
         self.timers.at(self.timers.now(), lambda: self.fail(error))

@@ -1,13 +1,14 @@
 """The transactions of one session (tx): transfers and message.accept take effect at the commit, or never.
 
-As with Qpid, message.reject and message.release take effect at once. A commit publishes first and accepts then; it is
-complete when the disk has both (see `v091.transactions`, whose two steps on disk these are). After a rollback the
+As with Qpid, message.reject and message.release take effect at once, and deliveries with accept-mode none, which the
+specification rules out (rule explicit-accepts), belong to no transaction. A commit publishes first and accepts then; it
+is complete when the disk has both (see `v091.transactions`, whose two steps on disk these are). After a rollback the
 messages that were accepted are still acquired, and a new transaction has begun.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -21,9 +22,9 @@ from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import COMPLETE, Completions
 from harebell.broker.v010.deliveries import Deliveries, select
 from harebell.broker.v010.publisher import Publisher, Target
-from harebell.broker.v010.subscription import Entry, Subscription
+from harebell.broker.v010.subscription import Entry
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import IllegalState, NotAllowed, PreconditionFailed
+from harebell.errors import IllegalState, PreconditionFailed
 from harebell.protocol.v010 import Command, commands as c
 
 __all__ = ["HANDLERS", "Transactions"]
@@ -52,8 +53,6 @@ class TransactionalSession(Protocol):
     def completions(self) -> Completions: ...
     @property
     def dtx(self) -> Demarcation: ...
-    @property
-    def subscriptions(self) -> Mapping[str, Subscription]: ...
     def work(self, number: int, command: Command, work: Work) -> None:
         """Execute a long command in slices; the connection's input waits until that is done."""
 
@@ -68,11 +67,9 @@ class Transactions:
         self._accepted: list[dict[int, Entry]] = []
 
     def select(self) -> None:
-        """Make the session transactional. IllegalState when it is already; NotAllowed with accept-mode none."""
+        """Make the session transactional. IllegalState when it is already."""
         if self.selected or self._session.dtx.selected:
             raise IllegalState("tx.select: the session is transactional already")
-        if any(subscription.no_ack for subscription in self._session.subscriptions.values()):
-            raise NotAllowed("tx.select: a subscription has accept-mode none")
         self.selected = self._session.publisher.holds_back = True
 
     def accept(self, taken: dict[int, Entry]) -> None:
