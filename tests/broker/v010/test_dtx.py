@@ -330,7 +330,7 @@ def test_a_branch_that_nobody_asks_for_is_forgotten(kit: Kit, client: Client) ->
     start(select(client))
     client.peer.lose()
     assert list(kit.node.branches)
-    kit.pass_time(1000 * module.MAX_TIMEOUT)
+    kit.pass_time(1000 * module.DEFAULT_TIMEOUT)
     assert not list(kit.node.branches)
 
 

@@ -1,7 +1,7 @@
 """The branches of a node: begun, prepared, committed or rolled back, and recovered after a restart.
 
 - A branch that is not prepared is rolled back when a session that works in it ends, and when its time is over. Its
-  manager learns that from its next command for it, and then the branch is forgotten; without one, an hour later.
+  manager learns that from its next command for it, and then the branch is forgotten; without one, after its timeout.
 - A prepared branch stays, over a restart too, until its manager, or an operator, commits it or rolls it back. It is
   on disk before its `prepare` is answered.
 - A commit is written to the disk first, then its messages go to their queues, and what was taken is settled; it is
@@ -129,7 +129,7 @@ class Branches:
             return
         branch.state = state
         self._cancel(branch)
-        branch.timer = self._timers.at(self._timers.now() + 1000 * MAX_TIMEOUT, partial(self._time_out, branch))
+        branch.timer = self._timers.at(self._timers.now() + 1000 * branch.timeout, partial(self._time_out, branch))
         yield from self._returning(branch)
 
     def preparing(self, branch: Branch) -> Work:
