@@ -37,6 +37,8 @@
     ├── PublishesFailed              some of many publications failed, each with its own error
     ├── AcknowledgeOrphans           some acknowledged deliveries came on a connection that is lost
     ├── TransactionLost              the connection was lost during a transaction
+    ├── TransactionRolledBack        a distributed transaction was rolled back by the broker itself
+    ├── TransactionMixed             a part of a distributed transaction is committed, and a part is not
     ├── SessionDetached              the broker has detached a session of AMQP 0-10, or refuses to attach it
     ├── SessionStateLost             the broker no longer has the state of a session of AMQP 0-10
     ├── RecoveryGaveUp               no new connection could be made within `give_up_after`
@@ -360,6 +362,14 @@ class AcknowledgeOrphans(HarebellError):
 
 class TransactionLost(HarebellError):
     """The connection was lost during the transaction, which had no effect unless its commit was under way."""
+
+
+class TransactionRolledBack(HarebellError):
+    """A branch of a distributed transaction was rolled back: its session has failed or ended, or its time was over."""
+
+
+class TransactionMixed(HarebellError):
+    """A part of a distributed transaction is committed, and a part is not: a queue has refused a message."""
 
 
 class SessionDetached(HarebellError):

@@ -167,10 +167,13 @@ async def test_the_loss_of_the_state_is_the_end_of_the_transaction(connection: C
         assert await session.message_count("q") == 0
 
 
-async def test_a_consumer_without_acceptance_is_refused(connection: Connection) -> None:
+async def test_what_needs_no_acceptance_belongs_to_no_transaction(connection: Connection) -> None:
     async with connection.session() as session:
         await session.queue_declare("q")
-        consumer = session.consume("q", no_ack=True)
-        await consumer.start()
-        with pytest.raises(errors.NotAllowed):
-            await session.transaction().__aenter__()
+        async with session.transaction():
+            await session.publish(b"m", "", "q")
+        with pytest.raises(KeyError):
+            async with session.transaction(), session.consume("q", no_ack=True) as consumer:
+                assert (await anext(consumer)).body == b"m"
+                raise KeyError
+        assert await session.message_count("q") == 0

@@ -1,11 +1,12 @@
 """The client of AMQP 0-10: sessions that survive their connections, in which every command is executed once.
 
 connection      dials, and attaches sessions again
-session         what a program calls; consumer, transaction, messages
+session         what a program calls; consumer, transaction, branch, messages
 core            one session over all its transports: what it sent, what it waits for
 transport       one transport: the engine, the handshake
 """
 
+from harebell.client.sessions.branch import Branch, Xid
 from harebell.client.sessions.connection import Connection, connect
 from harebell.client.sessions.consumer import Consumer
 from harebell.client.sessions.descriptions import ExchangeDescription, QueueDescription
@@ -14,6 +15,7 @@ from harebell.client.sessions.session import Session
 from harebell.client.sessions.transaction import Transaction
 
 __all__ = [
+    "Branch",
     "Connection",
     "Consumer",
     "Delivery",
@@ -21,5 +23,6 @@ __all__ = [
     "QueueDescription",
     "Session",
     "Transaction",
+    "Xid",
     "connect",
 ]

@@ -91,6 +91,7 @@ class SessionCore:
     resumed     whether the broker had the session when it was first attached
     attempts    how often it was attached, or it was tried
     selected    tx.select was issued; `transaction`: the deliveries accepted in the one that is open
+    branch      that of a distributed transaction that is worked in; `dtx_selected`: dtx.select was issued
     """
 
     def __init__(self, home: Home, name: str, timeout: int, *, force: bool) -> None:
@@ -105,6 +106,8 @@ class SessionCore:
         self.resumed = False
         self.selected = False
         self.transaction: list[Delivery] | None = None
+        self.dtx_selected = False
+        self.branch: object | None = None
         self._timeout = timeout
         self._force = force
         self.attempts = 0  # attaches sent
@@ -220,6 +223,7 @@ class SessionCore:
         self._deferred.clear()
         self.deliveries.end(reason)
         self.selected, self.transaction = False, None
+        self.dtx_selected, self.branch = False, None
 
     async def start_over(self, deadline: float) -> None:
         """Go on after the loss of the state, with a new one. LocalProtocolError when it is not lost."""

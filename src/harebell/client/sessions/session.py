@@ -14,6 +14,7 @@ from typing import Final, Self, TypeVar
 
 from harebell import errors
 from harebell.client.messages import Message, Publication
+from harebell.client.sessions.branch import Branch, Manager, Xid
 from harebell.client.sessions.calls import Batch, Call, Sent
 from harebell.client.sessions.consumer import Consumer, subscribe_commands
 from harebell.client.sessions.core import SessionCore
@@ -40,6 +41,7 @@ class Session:
     def __init__(self, core: SessionCore, *, keep: bool) -> None:
         self._core = core
         self._keep = keep
+        self._manager = Manager(core)
         self._tags = 0
 
     # -- what it is --------------------------------------------------------------------------------------------------
@@ -230,9 +232,55 @@ class Session:
         timeout  seconds for the commit, or the rollback after an error in the block
 
         One at a time. From the first one on the session is transactional: publishing and accepting outside of a
-        transaction is a LocalProtocolError, and a consumer without acceptance (no_ack) is refused by the broker.
+        transaction is a LocalProtocolError. What a consumer without acceptance (no_ack) gets belongs to none.
         """
         return Transaction(self._core, timeout)
+
+    # -- distributed transactions ------------------------------------------------------------------------------------
+
+    def branch(self, xid: Xid, *, join: bool = False, timeout: float | None = None) -> Branch:
+        """What is published and accepted in `async with session.branch(xid)` belongs to a distributed transaction.
+
+        join     another session works, or has worked, in the branch
+        timeout  seconds for the begin and the end of the block
+
+        Afterwards any session of the user prepares, commits or rolls the branch back. One that is not prepared within
+        60 seconds (`set_branch_timeout`), or whose session ends inside the block, is rolled back. NotAllowed for a name
+        that is known already, NotFound with `join` for one that is not: both end the session.
+        """
+        return Branch(self._core, xid, join, timeout)
+
+    async def prepare(self, xid: Xid, *, timeout: float | None = None) -> None:
+        """Have a branch on disk: from now on it survives a restart, until it is committed or rolled back.
+
+        TransactionRolledBack when it was rolled back by itself; call `rollback` then. NotFound for an unknown one, and
+        IllegalState for one that is prepared, or that a session works in: these end the session.
+        """
+        await self._manager.prepare(xid, timeout)
+
+    async def commit(self, xid: Xid, *, one_phase: bool = False, timeout: float | None = None) -> None:
+        """Commit a branch that is prepared, or with `one_phase` one that is not: all of it or nothing, over a kill too.
+
+        TransactionRolledBack when it was rolled back by itself. TransactionMixed when a queue refused a message: the
+        rest is committed, and the branch is in doubt until `forget_branch`. Others as `prepare`.
+        """
+        await self._manager.commit(xid, one_phase, timeout)
+
+    async def rollback(self, xid: Xid, *, timeout: float | None = None) -> None:
+        """Roll a branch back, prepared or not: what was accepted in it returns to its queues. Raises as `prepare`."""
+        await self._manager.rollback(xid, timeout)
+
+    async def in_doubt(self, *, timeout: float | None = None) -> list[Xid]:
+        """The user's branches that are prepared, or mixed: what a manager asks after a failure."""
+        return await self._manager.in_doubt(timeout)
+
+    async def forget_branch(self, xid: Xid, *, timeout: float | None = None) -> None:
+        """Forget a branch whose outcome is mixed. Raises as `prepare`."""
+        await self._manager.forget(xid, timeout)
+
+    async def set_branch_timeout(self, xid: Xid, seconds: int, *, timeout: float | None = None) -> None:
+        """Have a branch rolled back in so many seconds from now (3,600 at most), unless it is prepared before."""
+        await self._manager.set_timeout(xid, seconds, timeout)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 

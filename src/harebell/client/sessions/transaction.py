@@ -35,6 +35,8 @@ class Transaction:
         core = self._core
         if core.transaction is not None:
             raise errors.LocalProtocolError(f"session '{core.name}' has a transaction under way: one at a time")
+        if core.dtx_selected:
+            raise errors.LocalProtocolError(f"session '{core.name}' has worked in a branch: use another one")
         core.transaction = self._accepted
         try:
             if not core.selected:
