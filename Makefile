@@ -135,6 +135,8 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.ordeal
 	@echo "torture: a session that publishes while the broker is killed 100 times, each message once"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.kills
+	@echo "torture: messages moved by distributed transactions while the broker is killed 100 times, each once"
+	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.moves
 	@echo "torture: the bad days of a Spark pipeline, and on RabbitMQ where there is one"
 	@PYTHONPATH=src $(BIN)/python -m tests.spark.bad_days
 	@PYTHONPATH=src $(BIN)/python -m tests.spark.bad_days --rabbitmq

@@ -29,7 +29,7 @@ from tests.client.outages import eventually
 from tests.client.sessions.kit import FAST
 from tests.torture.server import Server
 
-__all__ = ["Figures", "endured"]
+__all__ = ["Figures", "endured", "kept", "progress"]
 
 TIMEOUT = 300.0
 PAUSES = (0.1, 1.0)  # seconds between a start and a kill
@@ -75,7 +75,7 @@ async def endured(kills: int, seed: int) -> Figures:
                     break
                 await server.kill()
                 await server.start()
-                _progress(f"killed {number + 1} times, {len(taken):,} taken")
+                progress(f"killed {number + 1} times, {len(taken):,} taken")
             enough.set()
             messages = await publishing
             async with connection.session() as watcher:
@@ -84,7 +84,7 @@ async def endured(kills: int, seed: int) -> Figures:
                 taking.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await taking
-            found = [taken, *[await _kept(url, queue) for queue in KEPT]]
+            found = [taken, *[await kept(url, queue) for queue in KEPT]]
         await server.stop()
     everything = set(range(messages))
     return Figures(
@@ -119,7 +119,7 @@ async def _publish(connection: Connection, enough: asyncio.Event, chance: random
     return next(numbers)
 
 
-async def _kept(url: str, queue: str) -> list[int]:
+async def kept(url: str, queue: str) -> list[int]:
     """What the queue has."""
     async with await harebell.connect(url, timeout=TIMEOUT) as connection:
         channel = await connection.channel()
@@ -153,7 +153,7 @@ async def _take(url: str, taken: list[int]) -> None:
                 delivery.ack()
 
 
-def _progress(text: str) -> None:
+def progress(text: str) -> None:
     if sys.stderr.isatty():
         print(f"\r{text}", end="", file=sys.stderr)
 

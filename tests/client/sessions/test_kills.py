@@ -6,12 +6,20 @@ import random
 
 import pytest
 
-from tests.client.sessions.kills import endured
+from tests.client.sessions import kills, moves
 
 
 @pytest.mark.slow
 async def test_each_message_once_though_the_broker_is_killed() -> None:
     seed = random.randrange(1 << 30)
-    figures = await endured(3, seed)
+    figures = await kills.endured(3, seed)
+    assert figures.good, f"{figures} (seed {seed})"
+    assert figures.messages > 0
+
+
+@pytest.mark.slow
+async def test_each_message_is_moved_once_though_the_broker_is_killed() -> None:
+    seed = random.randrange(1 << 30)
+    figures = await moves.endured(4, seed)
     assert figures.good, f"{figures} (seed {seed})"
     assert figures.messages > 0
