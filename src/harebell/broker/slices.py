@@ -101,8 +101,12 @@ class Slices:
         self._call()
 
     def wait(self, condition: Callable[[Callable[[], None]], None]) -> None:
-        """Let the work that runs now have no turn after its next yield, until `condition` calls what it is given."""
-        self._wait = condition
+        """Let the work that runs now have no turn after its next yield, until `condition` calls what it is given.
+
+        Nothing without a work that runs.
+        """
+        if self._end_of_slice:
+            self._wait = condition
 
     def _resume(self, work: Work) -> None:
         if work in self._waiting:

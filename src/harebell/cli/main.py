@@ -47,6 +47,10 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         "Sessions of AMQP 0-10, which may outlive their connections.",
         {"list": "listed", "show": "shown", "end": "end"},
     ),
+    "transactions": (
+        "Distributed transactions of AMQP 0-10, and those that are prepared and wait for their managers.",
+        {"list": "listed", "commit": "commit", "roll-back": "roll_back"},
+    ),
     "definitions": (
         "Everything declared and set in a broker, as RabbitMQ's JSON.",
         {"export": "export", "import": "import_"},

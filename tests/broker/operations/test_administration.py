@@ -15,10 +15,11 @@ from harebell.broker.auth.passwords import RABBITMQ_SHA256
 from harebell.broker.auth.users import make_user
 from harebell.broker.operations.administration import COMMANDS, administer
 from harebell.broker.operations.firehose import set_tracing
+from harebell.broker.transactions.branch import Xid
 from harebell.broker.v010.sessions import Sessions
 from harebell.client.blocking import connect
 from harebell.client.messages import Message
-from harebell.errors import AccessRefused, AmqpError, NotAllowed
+from harebell.errors import AccessRefused, AmqpError, NotAllowed, PreconditionFailed
 from harebell.protocol.v091 import methods as m
 from harebell.routing.definitions import Permission
 from tests.broker.kit import Client, NodeKit
@@ -52,12 +53,15 @@ REQUESTS: dict[str, dict[str, object]] = {
     "export-definitions": {"vhost": "/"},
     "list-sessions": {},
     "end-session": {"session": "s", "user": "guest", "vhost": "/"},
+    "list-transactions": {},
+    "commit-transaction": {"transaction": "1:t:b", "vhost": "/"},
+    "roll-back-transaction": {"transaction": "1:t:b", "vhost": "/"},
     "import-definitions": {"definitions": {"vhosts": [{"name": "v"}]}},
 }
 
 
 def prepare(node: Any) -> None:
-    """User "u", vhost "v", policy "p" are there, and a session "s" of AMQP 0-10 without a connection."""
+    """User "u", vhost "v", policy "p", a session "s" of AMQP 0-10 without a connection, a prepared transaction."""
     for request in (
         {"do": "add-user", "name": "u", **HASHES},
         {"do": "add-vhost", "name": "v"},
@@ -69,6 +73,8 @@ def prepare(node: Any) -> None:
     session = sessions.add(link, 0, b"s")
     sessions.grant(session, 60)
     node.batch.slices.run(sessions.leave(session))
+    branch = node.branches.begin("/", Xid(1, b"t", b"b"), "guest")
+    node.batch.slices.run(node.branches.preparing(branch))
 
 
 @pytest.fixture
@@ -156,9 +162,24 @@ def test_sessions(node: Any) -> None:
     assert listed(node, "sessions") == []
 
 
+@pytest.mark.parametrize("verb", ["commit", "roll-back"])
+def test_transactions(node: Any, verb: str) -> None:
+    (found,) = listed(node, "transactions")
+    assert found == {
+        "transaction": "1:t:b", "vhost": "/", "user": "guest", "state": "prepared", "messages": 0, "taken": 0,
+        "timeout": 60, "sessions": 0,
+    }  # fmt: skip
+    assert do(node, f"{verb}-transaction") is None
+    (found,) = listed(node, "transactions")
+    assert found["state"] == {"commit": "committed by hand", "roll-back": "rolled back by hand"}[verb]
+    with pytest.raises(PreconditionFailed, match="and not prepared"):
+        do(node, f"{verb}-transaction")
+
+
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
+        ({"do": "commit-transaction", "transaction": "x", "vhost": "/"}, "no transaction 'x' in vhost '/'"),
         ({**REQUESTS["end-session"], "do": "end-session", "user": "u"}, "user 'u' has no session 's' in vhost '/'"),
         (None, "a request is an object"),
         ({"do": 5}, "a request is an object"),

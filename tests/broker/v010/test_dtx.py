@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell.broker.operations.administration import administer
 from harebell.broker.transactions import branches as module
 from harebell.protocol.v010 import Command, commands as c, structs as s
 from harebell.protocol.v010.domains import XaStatus
@@ -21,6 +22,7 @@ from tests.broker.v010.kit import Client, Kit, add_user
 X: Final = s.Xid(1, b"transaction", b"branch")
 Y: Final = s.Xid(1, b"transaction", b"other branch")
 OK, RB, TIMEOUT, MIX = XaStatus.XA_OK, XaStatus.XA_RBROLLBACK, XaStatus.XA_RBTIMEOUT, XaStatus.XA_HEURMIX
+COM, HRB = XaStatus.XA_HEURCOM, XaStatus.XA_HEURRB
 
 
 def status(client: Client, command: Command) -> int:
@@ -111,6 +113,11 @@ def mixed(kit: Kit, client: Client, other: Client) -> None:
     assert status(client, c.DtxCommit(X, one_phase=True)) == MIX
 
 
+def by_hand(kit: Kit, client: Client, other: Client, command: str) -> None:
+    prepared(kit, client, other)
+    administer(kit.node, {"do": command, "transaction": "1:transaction:branch", "vhost": "/"})
+
+
 STATES: dict[str, Callable[[Kit, Client, Client], None]] = {
     "unknown": lambda kit, client, other: None,
     "working": working,
@@ -123,6 +130,8 @@ STATES: dict[str, Callable[[Kit, Client, Client], None]] = {
     "timed out": timed_out,
     "timed out, working": timed_out_working,
     "mixed": mixed,
+    "committed by hand": lambda kit, client, other: by_hand(kit, client, other, "commit-transaction"),
+    "rolled back by hand": lambda kit, client, other: by_hand(kit, client, other, "roll-back-transaction"),
 }
 
 
@@ -158,7 +167,9 @@ TABLE: dict[str, tuple[int, ...]] = {
     "failed": (530, RB, 409, 503, 409, 409, 409, 503, RB, RB, RB, OK, 409, -1, -1, 542),
     "timed out": (530, TIMEOUT, 409, 503, 409, 409, 409, 503, TIMEOUT, TIMEOUT, TIMEOUT, TIMEOUT, 409, -1, -1, 542),
     "timed out, working": (409, 409, 409, 503, TIMEOUT, TIMEOUT, TIMEOUT, 503, 409, 409, 409, 409, 409, -1, -1, 542),
-    "mixed": (530, 409, 409, 503, 409, 409, 409, 503, 409, MIX, MIX, 409, -1, -1, -1, 542),
+    "mixed": (530, 409, 409, 503, 409, 409, 409, 503, 409, MIX, MIX, MIX, -1, -1, -1, 542),
+    "committed by hand": (530, 409, 409, 503, 409, 409, 409, 503, 409, COM, COM, COM, -1, -1, -1, 542),
+    "rolled back by hand": (530, 409, 409, 503, 409, 409, 409, 503, 409, HRB, HRB, HRB, -1, -1, -1, 542),
 }
 
 

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from harebell import Publication, errors
+from harebell.broker import Broker
+from harebell.broker.operations.administration import administering
 from harebell.client.sessions import Connection, Session, Xid
 from harebell.testing import FaultProxy
-from tests.client.sessions.kit import drained
+from tests.client.sessions.kit import drained, until
 
 X = Xid(b"transaction", b"branch")
 
@@ -155,3 +157,22 @@ async def test_a_cut_anywhere_changes_nothing(
         await session.commit(X)
         proxy.no_cut()
         assert (await drained(other, "in"), await drained(other, "out")) == ([], [b"made of m"])
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_what_an_administrator_has_decided(
+    broker: Broker, filled: Session, other: Session, commits: bool
+) -> None:
+    await move(filled)
+    await filled.prepare(X)
+    node, verb = broker.node, "commit" if commits else "roll-back"
+    request = {"do": f"{verb}-transaction", "transaction": "1:transaction:branch", "vhost": "/"}
+    node.batch.slices.run(administering(node, request))
+    node.batch.end()
+    await until(lambda: [each.state.value.partition(" by ")[1] for each in node.branches] == [" by "])
+    with pytest.raises(errors.TransactionMixed if commits else errors.TransactionRolledBack, match="an administrator"):
+        await (filled.rollback(X) if commits else filled.commit(X))
+    assert await filled.in_doubt() == [X]
+    await (filled.commit(X) if commits else filled.rollback(X))
+    await filled.forget_branch(X)
+    assert await drained(other, "out") == ([b"made of m"] if commits else [])

@@ -24,6 +24,7 @@ from harebell.broker.auth.users import SCRAM_KEYS
 from harebell.broker.node import Node
 from harebell.broker.operations.definitions import exporting, importing
 from harebell.broker.rules.limits import set_user_limits
+from harebell.broker.transactions.branch import Branch, BranchState
 from harebell.errors import AmqpError, HarebellError, NotFound, PreconditionFailed, ResourceDeleted
 from harebell.routing.definitions import (
     Permission,
@@ -328,6 +329,34 @@ def _end_session(node: Node, session: str, user: str, vhost: str) -> Steps[None]
     raise NotFound(f"user '{user}' has no session '{session}' in vhost '{vhost}'")
 
 
+def _list_transactions(node: Node) -> Listing:
+    return _listed(
+        node.branches,
+        lambda each: {
+            "transaction": each.name, "vhost": each.vhost, "user": each.user, "state": each.state.value,
+            "messages": len(each.publications), "taken": len(each.taken), "timeout": each.timeout,
+            "sessions": len(each.associated),
+        },
+    )  # fmt: skip
+
+
+def _commit_transaction(node: Node, transaction: str, vhost: str) -> Steps[None]:
+    yield from node.branches.deciding(_prepared(node, transaction, vhost), commits=True)
+
+
+def _roll_back_transaction(node: Node, transaction: str, vhost: str) -> Steps[None]:
+    yield from node.branches.deciding(_prepared(node, transaction, vhost), commits=False)
+
+
+def _prepared(node: Node, transaction: str, vhost: str) -> Branch:
+    found = [each for each in node.branches if (each.name, each.vhost) == (transaction, vhost)]
+    if not found:
+        raise NotFound(f"no transaction '{transaction}' in vhost '{vhost}'")
+    if found[0].state is not BranchState.PREPARED:
+        raise PreconditionFailed(f"transaction '{transaction}' is {found[0].state.value}, and not prepared")
+    return found[0]
+
+
 def _text(name: bytes) -> str:
     """A session's name as text; bytes that are not UTF-8 as \\xff."""
     return name.decode("utf-8", "backslashreplace")
@@ -362,5 +391,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "export-definitions": Command(_export_definitions, {}, {"vhost": str}, changes=False, secret=True),
     "list-sessions": Command(_list_sessions, {}, changes=False),
     "end-session": Command(_end_session, {"session": str, **_WHERE}, changes=False),
+    "list-transactions": Command(_list_transactions, {}, changes=False),
+    "commit-transaction": Command(_commit_transaction, {"transaction": str, "vhost": str}, changes=False),
+    "roll-back-transaction": Command(_roll_back_transaction, {"transaction": str, "vhost": str}, changes=False),
     "import-definitions": Command(_import_definitions, {"definitions": dict}, {"vhost": str}),
 }  # fmt: skip

@@ -34,6 +34,8 @@ class BranchState(Enum):
     ROLLED_BACK = "rolled back"  # and its manager does not know yet
     TIMED_OUT = "timed out"  # rolled back for that, as above
     MIXED = "mixed"  # a queue refused a message at the commit: its manager has to forget it
+    COMMITTED_BY_HAND = "committed by hand"  # an administrator has decided, as above
+    ROLLED_BACK_BY_HAND = "rolled back by hand"
 
 
 class Publication(NamedTuple):
@@ -75,7 +77,12 @@ class Branch:
         self.kept: KeptBranch | None = None
 
     def __str__(self) -> str:
-        return f"transaction {self.xid.format}:{self.xid.global_id.hex()}:{self.xid.branch_id.hex()}"
+        return f"transaction {self.name}"
+
+    @property
+    def name(self) -> str:
+        """Format, transaction and branch as text; bytes that are not UTF-8 as \\xff."""
+        return ":".join((str(self.xid.format), *(each.decode("utf-8", "backslashreplace") for each in self.xid[1:])))
 
     def publish(self, message: Message, queues: tuple[Sink, ...]) -> None:
         """Let a routed message wait for the commit; it is dropped when the branch is rolled back already."""

@@ -6,8 +6,8 @@
   on disk before its `prepare` is answered.
 - A commit is written to the disk first, then its messages go to their queues, and what was taken is settled; it is
   complete when all of that is on disk. One that a kill interrupts is done to its end at the start (`store.prepared`).
-- A queue that refuses a message at the commit makes the outcome mixed: the branch stays until it is forgotten. A queue
-  that is gone gets nothing.
+- A queue that refuses a message at the commit makes the outcome mixed: the branch stays until it is forgotten, as does
+  one that an administrator has decided about, until the broker stops. A queue that is gone gets nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Branches:
         """The branch. NotFound when there is none."""
         branch = self._branches.get((vhost, xid))
         if branch is None:
-            raise NotFound(f"no transaction {xid.format}:{xid.global_id.hex()}:{xid.branch_id.hex()}")
+            raise NotFound(f"no {Branch(xid, vhost, '', 0)} in vhost '{vhost}'")
         return branch
 
     def begin(self, vhost: str, xid: Xid, user: str) -> Branch:
@@ -173,6 +173,13 @@ class Branches:
             self._end_kept(branch)
             yield from self._safe()
         self.forget(branch)
+
+    def deciding(self, branch: Branch, *, commits: bool) -> Work:
+        """Commit or roll back a prepared branch in its manager's stead, who learns it from the next command for it."""
+        yield from self.committing(branch) if commits else self.rolling_back(branch)
+        if branch.state is BranchState.ENDING:
+            branch.state = BranchState.COMMITTED_BY_HAND if commits else BranchState.ROLLED_BACK_BY_HAND
+            self._branches[branch.vhost, branch.xid] = branch
 
     def _carrying_out(self, branch: Branch) -> Work:
         """Publish the messages and settle what was taken, and wait until that is on disk."""

@@ -39,6 +39,13 @@ _TOLD: Final = {
 }
 """What the commands answer for a branch that was rolled back by itself."""
 
+_HEURISTIC: Final = {
+    BranchState.MIXED: XaStatus.XA_HEURMIX,
+    BranchState.COMMITTED_BY_HAND: XaStatus.XA_HEURCOM,
+    BranchState.ROLLED_BACK_BY_HAND: XaStatus.XA_HEURRB,
+}
+"""... and for one whose outcome was not its manager's decision."""
+
 
 class DtxSession(Protocol):
     """The session of the branches."""
@@ -173,8 +180,8 @@ class DistributedTransactions:
         if branch.state in _TOLD:
             self._branches.forget(branch)
             return s.XaResult(_TOLD[branch.state])
-        if branch.state is BranchState.MIXED:
-            return s.XaResult(XaStatus.XA_HEURMIX)
+        if branch.state in _HEURISTIC:
+            return s.XaResult(_HEURISTIC[branch.state])
         if branch.state is not (BranchState.ACTIVE if command.one_phase else BranchState.PREPARED):
             phases = "one phase" if command.one_phase else "two phases"
             raise IllegalState(f"dtx.commit: {branch} is {branch.state.value}, which cannot be committed in {phases}")
@@ -192,6 +199,8 @@ class DistributedTransactions:
             self._branches.forget(branch)
             timed_out = branch.state is BranchState.TIMED_OUT
             return s.XaResult(XaStatus.XA_RBTIMEOUT if timed_out else XaStatus.XA_OK)
+        if branch.state in _HEURISTIC:
+            return s.XaResult(_HEURISTIC[branch.state])
         if branch.state not in (BranchState.ACTIVE, BranchState.PREPARED):
             raise IllegalState(f"dtx.rollback: {branch} is {branch.state.value}")
         self._session.work(number, command, self._answering(number, self._branches.rolling_back(branch)))
@@ -203,19 +212,19 @@ class DistributedTransactions:
 
     def _forget(self, number: int, command: c.DtxForget) -> Outcome:
         branch = self._ended(command)
-        if branch.state is not BranchState.MIXED:
+        if branch.state not in _HEURISTIC:
             raise IllegalState(f"dtx.forget: {branch} is {branch.state.value}, and its outcome was not heuristic")
         self._branches.forget(branch)
         return None
 
     def _recover(self, number: int, command: c.DtxRecover) -> Outcome:
-        """The branches that are prepared, or whose outcome is mixed: the user's, or an administrator's all."""
+        """The branches that are prepared, or wait to be forgotten: the user's, or an administrator's all."""
         found = [
             s.Xid(*branch.xid).packed()
             for branch in self._branches
             if branch.vhost == self._session.vhost.name
             and self._may_end(branch)
-            and branch.state in (BranchState.PREPARED, BranchState.MIXED)
+            and (branch.state is BranchState.PREPARED or branch.state in _HEURISTIC)
         ]
         return s.RecoverResult(found)
 

@@ -136,7 +136,10 @@ class Manager:
         _check(await self._call(c.DtxCommit(_wire(xid), one_phase, sync=True), timeout), "dtx.commit", xid)
 
     async def rollback(self, xid: Xid, timeout: float | None) -> None:
-        await self._call(c.DtxRollback(_wire(xid), sync=True), timeout)
+        call = await self._call(c.DtxRollback(_wire(xid), sync=True), timeout)
+        status = _result(call, s.XaResult, "dtx.rollback").status
+        if status in (XaStatus.XA_HEURCOM, XaStatus.XA_HEURMIX, XaStatus.XA_HEURHAZ):
+            raise errors.TransactionMixed(_text("dtx.rollback", xid, _SAID[status]))
 
     async def forget(self, xid: Xid, timeout: float | None) -> None:
         await self._call(c.DtxForget(_wire(xid), sync=True), timeout)
@@ -163,6 +166,8 @@ _OUTCOMES: Final[dict[int, type[errors.HarebellError]]] = {
 }
 _SAID: Final[dict[int, str]] = {
     XaStatus.XA_RBTIMEOUT: "its timeout has passed, and it was rolled back",
+    XaStatus.XA_HEURRB: "an administrator has rolled it back; forget it when that is known",
+    XaStatus.XA_HEURCOM: "an administrator has committed it; forget it when that is known",
     XaStatus.XA_HEURMIX: "a part of it is committed, and a part was refused; forget it when that is known",
     XaStatus.XA_HEURHAZ: "a part of it may be committed, and a part may not; forget it when that is known",
 }
@@ -174,7 +179,11 @@ def _check(call: Call, what: str, xid: Xid) -> None:
     kind = _OUTCOMES.get(status)
     if kind is not None:
         said = _SAID.get(status, "it was rolled back: a session that worked in it has failed or ended")
-        raise kind(f"{what}: transaction {xid.global_id!r}, branch {xid.branch_id!r}: {said}")
+        raise kind(_text(what, xid, said))
+
+
+def _text(what: str, xid: Xid, said: str) -> str:
+    return f"{what}: transaction {xid.global_id!r}, branch {xid.branch_id!r}: {said}"
 
 
 def _result(call: Call, kind: type[S], what: str) -> S:

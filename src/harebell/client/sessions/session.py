@@ -267,15 +267,18 @@ class Session:
         await self._manager.commit(xid, one_phase, timeout)
 
     async def rollback(self, xid: Xid, *, timeout: float | None = None) -> None:
-        """Roll a branch back, prepared or not: what was accepted in it returns to its queues. Raises as `prepare`."""
+        """Roll a branch back, prepared or not: what was accepted in it returns to its queues.
+
+        TransactionMixed when it was committed, whole or in part, by somebody else. Others as `prepare`.
+        """
         await self._manager.rollback(xid, timeout)
 
     async def in_doubt(self, *, timeout: float | None = None) -> list[Xid]:
-        """The user's branches that are prepared, or mixed: what a manager asks after a failure."""
+        """The user's branches that are prepared, or wait to be forgotten: what a manager asks after a failure."""
         return await self._manager.in_doubt(timeout)
 
     async def forget_branch(self, xid: Xid, *, timeout: float | None = None) -> None:
-        """Forget a branch whose outcome is mixed. Raises as `prepare`."""
+        """Forget a branch whose outcome was mixed, or an administrator's decision. Raises as `prepare`."""
         await self._manager.forget(xid, timeout)
 
     async def set_branch_timeout(self, xid: Xid, seconds: int, *, timeout: float | None = None) -> None:
