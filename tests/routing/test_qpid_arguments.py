@@ -113,6 +113,7 @@ REFUSED: list[tuple[Table, type[AmqpError], str]] = [
         PreconditionFailed,
         "'x-last-value-key' for {}: last_value_key_and_fairshare_defined",
     ),
+    ({"x-priority-base": 1}, PreconditionFailed, "'x-priority-base' for {}: priority_base_but_no_max_priority_defined"),
     ({"x-fairshare": [1]}, PreconditionFailed, "'x-fairshare' for {}: fairshare_but_no_max_priority_defined"),
     ({"x-max-priority": 1, "x-fairshare": [1, "x"]}, PreconditionFailed, "'x-fairshare' for {}: \"expected integer"),
     ({"x-max-priority": 1, "x-fairshare": 1}, PreconditionFailed, "'x-fairshare' for {}: {unacceptable_type"),
@@ -148,6 +149,12 @@ def test_settings() -> None:
     assert queue_settings({"qpid.max_count": 3, "qpid.priorities": 2}, Q) == QueueSettings(
         max_length=3, overflow="reject-publish", max_priority=1, priority_base=4
     )
+
+
+def test_fair_shares_are_by_level() -> None:
+    settings = queue_settings({"x-max-priority": 1, "x-fairshare": [2, 0]}, Q)
+    assert settings.fairshare == (2, 0)
+    assert queue_settings({"qpid.priorities": 2, "qpid.fairshare": 3}, Q).fairshare == (3, 3)
 
 
 def test_policies_are_merged_with_the_meaning() -> None:
