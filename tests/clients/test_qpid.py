@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -69,27 +70,53 @@ def qpid() -> tuple[str, Path]:
     return found, folder
 
 
-def run(broker: BrokerThread, qpid: tuple[str, Path], module: str, ignored: tuple[str, ...] = ()) -> tuple[int, str]:
-    """The tests of a module. Returns how many passed, and what was printed."""
+@dataclass(frozen=True)
+class Report:
+    """What a run of Qpid's tests said."""
+
+    passed: int
+    failed: list[str]
+    """The names of the tests that failed."""
+    words: str
+    """What was printed of these."""
+
+
+def run(
+    broker: BrokerThread, qpid: tuple[str, Path], module: str, tests: tuple[str, ...], ignored: tuple[str, ...] = ()
+) -> Report:
+    """Runs the tests of a module whose names are like one of ``tests``."""
     found, folder = qpid
     command = [found, str(folder / "bin/qpid-python-test"), "-b", f"guest/guest@127.0.0.1:{broker.port}", "-m", module]
     for name in ignored:
         command += ["-i", f"{module}.{name}"]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    ran = subprocess.run(
-        [*command, f"{module}.*"], env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
+    # A test is a line then, whatever the length of its name.
+    environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"}
+    ran = subprocess.run([*command, *tests], env=environment, capture_output=True, text=True, timeout=900, check=False)
     totals = re.search(r"Totals: \d+ tests, (\d+) passed, .* (\d+) failed", ran.stdout)
     assert totals is not None, ran.stdout + ran.stderr
-    assert totals[2] == "0", ran.stdout
-    return int(totals[1]), ran.stdout
+    sections = re.split(rf"(?m)^(?={re.escape(module)}\S* \.+)", ran.stdout)
+    words = [section for section in sections if re.match(r"\S+ \.+ fail$", section.partition("\n")[0])]
+    assert len(words) == int(totals[2]), ran.stdout
+    return Report(int(totals[1]), [section.split()[0] for section in words], "\n".join(words))
+
+
+def passed(broker: BrokerThread, qpid: tuple[str, Path], module: str, ignored: tuple[str, ...] = ()) -> int:
+    """How many tests of a module pass. Fails if one does not.
+
+    Most of Qpid's tests give the broker one second for an answer, and a busy machine can stop it for longer: a test
+    that failed is run once more, alone.
+    """
+    first = run(broker, qpid, module, (f"{module}.*",), ignored)
+    if not first.failed:
+        return first.passed
+    again = run(broker, qpid, module, tuple(first.failed))
+    assert not again.failed, f"{first.words}\n\nonce more, alone:\n{again.words}"
+    return first.passed + again.passed
 
 
 def test_the_tests_of_the_client(broker: BrokerThread, qpid: tuple[str, Path]) -> None:
-    passed, _ = run(broker, qpid, "qpid.tests")
-    assert passed == 349
+    assert passed(broker, qpid, "qpid.tests") == 349
 
 
 def test_the_suite_for_brokers(broker: BrokerThread, qpid: tuple[str, Path]) -> None:
-    passed, _ = run(broker, qpid, "qpid_tests.broker_0_10", (*WITH_AGENT, *FAILING))
-    assert passed == 176
+    assert passed(broker, qpid, "qpid_tests.broker_0_10", (*WITH_AGENT, *FAILING)) == 176
