@@ -173,17 +173,3 @@ def test_a_rejected_message_goes_to_the_alternate_exchange_as_it_is(kit: Kit, cl
     content = kit.client().get("heir")
     assert content is not None
     assert content.decode_properties().headers == {"h": 1}
-
-
-@pytest.mark.parametrize("browses", [False, True])
-def test_a_subscription_can_be_cancelled_after_its_session_has_deleted_the_queue(client: Client, browses: bool) -> None:
-    """So do Qpid's clients when a receiver closes."""
-    for _ in range(2):
-        client.call(c.QueueDeclare("q"))
-        client.subscribe("q", acquire_mode=int(browses))
-        client.call(c.QueueDelete("q"))
-        client.call(c.MessageCancel("t"))
-        assert client.exception is None
-    client.call(c.MessageCancel("t"))
-    assert client.exception is not None
-    assert client.exception.error_code == 404

@@ -315,7 +315,7 @@ def _list_sessions(node: Node) -> Listing:
             "session": _text(each.session_name), "user": each.user, "vhost": each.vhost.name,
             "connection": each.connection.peer if each.attached else "", "timeout": each.timeout,
             "left": None if each.ends_at is None else max(0, each.ends_at - node.timers.now()) // 1000,
-            "subscriptions": {name: each.subscriptions[name].queue.name for name in sorted(each.subscriptions)},
+            "subscriptions": {name: each.consumers[name].queue.name for name in sorted(each.consumers)},
             "unacked": each.unacked_count, "uncommitted": each.uncommitted, "bytes": each.kept_bytes,
         },
     )  # fmt: skip

@@ -21,12 +21,12 @@ from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.deliveries import Deliveries, select
 from harebell.broker.v010.dtx import DistributedTransactions
 from harebell.broker.v010.subscription import Subscription, SubscriptionSession
+from harebell.broker.v010.subscriptions import Subscriptions
 from harebell.broker.v010.topology import table_of
 from harebell.broker.v010.transactions import Transactions
 from harebell.errors import (
     AccessRefused,
     NotAllowed,
-    NotFound,
     NotImplemented as NotImplemented540,
     ResourceLocked,
     WrongArgument,
@@ -45,18 +45,14 @@ class MessageSession(SubscriptionSession, Protocol):
 
     node: Node
     access: Access
-    subscriptions: dict[str, Subscription]
+    subscriptions: Subscriptions
     deliveries: Deliveries
     transactions: Transactions
     dtx: DistributedTransactions
-    gone_with_queue: dict[str, None]
 
     @property
     def next_number(self) -> int:
         """The number of the broker's next command."""
-
-    def remove(self, subscription: Subscription) -> None:
-        """End a subscription."""
 
     def work(self, number: int, command: Command, work: Work) -> None:
         """Execute a long command in slices; the connection's input waits until that is done."""
@@ -83,13 +79,13 @@ class MessageCommands:
     def _subscribe(self, number: int, command: c.MessageSubscribe) -> Outcome:
         tag = command.destination or ""
         queue = self._topology.queue(command.queue, "message.subscribe")
-        if tag in self._session.subscriptions:
+        if tag in self._session.subscriptions.table:
             raise NotAllowed(f"message.subscribe: there is a subscription '{tag}' already")
         if command.resume_id is not None:
             raise NotImplemented540("message.subscribe: resume-id is not implemented")
         if command.accept_mode not in tuple(AcceptMode) or command.acquire_mode not in tuple(AcquireMode):
             raise WrongArgument("message.subscribe: unknown accept-mode or acquire-mode")
-        check_consumers(self._session.node.limits, len(self._session.subscriptions))
+        check_consumers(self._session.node.limits, len(self._session.subscriptions.table))
         self._session.access.read_queue("consume", queue.name)
         arguments = table_of(command.arguments, "message.subscribe")
         if BROWSE in arguments:
@@ -104,16 +100,11 @@ class MessageCommands:
             queue.add_consumer(subscription)
         except AccessRefused as error:  # 0-9-1's code for a queue with an exclusive consumer
             raise ResourceLocked(error.detail) from None
-        self._session.subscriptions[tag] = subscription
-        self._session.node.events.consumer_created(subscription)
+        self._session.subscriptions.add(subscription)
         return None
 
     def _cancel(self, number: int, command: c.MessageCancel) -> Outcome:
-        gone, tag = self._session.gone_with_queue, command.destination or ""
-        if tag in gone and tag not in self._session.subscriptions:  # Qpid's clients delete the queue first
-            del gone[tag]
-            return None
-        self._session.remove(self._subscription(command.destination, command))
+        self._session.subscriptions.cancel(command.destination or "", command.NAME)
         return None
 
     def _flow(self, number: int, command: c.MessageFlow) -> Outcome:
@@ -125,7 +116,8 @@ class MessageCommands:
         return None
 
     def _stop(self, number: int, command: c.MessageStop) -> Outcome:
-        self._subscription(command.destination, command).stop()
+        if not self._session.subscriptions.gone(command.destination or ""):
+            self._subscription(command.destination, command).stop()
         return None
 
     def _flush(self, number: int, command: c.MessageFlush) -> Outcome:
@@ -144,10 +136,7 @@ class MessageCommands:
         self._session.complete(number, number)
 
     def _subscription(self, tag: str | None, command: Command) -> Subscription:
-        subscription = self._session.subscriptions.get(tag or "")
-        if subscription is None:
-            raise NotFound(f"{command.NAME}: there is no subscription '{tag or ''}'")
-        return subscription
+        return self._session.subscriptions.get(tag or "", command.NAME)
 
     def _numbers(self, ranges: Ranges, table: dict[int, Any], command: Command) -> list[int]:
         """The deliveries of the table that a command names."""

@@ -20,7 +20,6 @@ from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
-from harebell.broker.queues.browse import View
 from harebell.broker.slices import Work
 from harebell.broker.store.positions import Known
 from harebell.broker.timers import Timers
@@ -34,6 +33,7 @@ from harebell.broker.v010.messages import Outgoing
 from harebell.broker.v010.publisher import Publisher, Target
 from harebell.broker.v010.refusals import exception
 from harebell.broker.v010.subscription import Entry, SentTransfer, Subscription, Window
+from harebell.broker.v010.subscriptions import Subscriptions
 from harebell.broker.v010.survival import Survival
 from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
 from harebell.broker.v010.transactions import HANDLERS as TX_HANDLERS, Transactions
@@ -44,7 +44,6 @@ from harebell.errors import (
     NotImplemented as NotImplemented540,
     PreconditionFailed,
     RemoteProtocolError,
-    ResourceDeleted,
     ResourceError,
 )
 from harebell.protocol.v010 import (
@@ -71,7 +70,6 @@ MOST_BYTES: Final = 64 << 20  # bytes of transfers that are kept to be sent agai
 MANY: Final = 4096  # transfers whose completion is processed in slices
 REPLAYED: Final = 64  # commands sent again in one step
 COMMAND_BYTES: Final = 64  # about the size of a command without content
-MOST_GONE: Final = 1024  # subscriptions that ended with their queue, and can still be cancelled
 FEW: Final = 16  # subscriptions that end in one slice for certain
 
 BINDING: Final = frozenset({c.MessageSubscribe, c.TxSelect, c.DtxSelect})  # after these it holds more than publications
@@ -109,7 +107,7 @@ class Session:
         self.ends_at: int | None = None
         self.working = 0
         self.outgoing = Outgoing()
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions = Subscriptions(connection.node.events, self._fail_soon)
         self.deliveries = Deliveries(self.counts)
         self.completions = Completions(self)
         self.publisher = Publisher(self)
@@ -129,8 +127,6 @@ class Session:
         self._messages = MessageCommands(self, self._topology)
         self._timeouts = ConsumerTimeouts(self.deliveries)
         self._behind: list[Sent] | None = None  # sent while commands of earlier are being sent again
-        self._deleting: set[Queue] = set()
-        self.gone_with_queue: dict[str, None] = {}  # tags of subscriptions whose queue the session has deleted itself
         self._failure: AmqpError | None = None  # to be told when it is attached again
 
     # -- as a channel, for lists and events ----------------------------------------------------------------------
@@ -146,7 +142,7 @@ class Session:
 
     @property
     def consumers(self) -> Mapping[str, Subscription]:
-        return self.subscriptions
+        return self.subscriptions.table
 
     @property
     def confirming(self) -> bool:
@@ -174,7 +170,7 @@ class Session:
     def flush_counts(self) -> None:
         """Bring `counts` up to date."""
         self.publisher.flush_counts()
-        for subscription in self.subscriptions.values():
+        for subscription in self.subscriptions.table.values():
             subscription.flush_counts()
 
     @property
@@ -264,7 +260,7 @@ class Session:
 
     def schedule(self) -> None:
         """Let the queues of all subscriptions deliver."""
-        for subscription in self.subscriptions.values():
+        for subscription in self.subscriptions.table.values():
             subscription.queue.schedule()
 
     def report(self) -> None:
@@ -467,6 +463,10 @@ class Session:
         self.connection.leave(self.number, ended=True)
         self.batch.slices.run(self.ending())
 
+    def _fail_soon(self, error: AmqpError) -> None:
+        """End the session by an exception after what is being done now."""
+        self.timers.at(self.timers.now(), lambda: self.fail(error))
+
     def _begin(self) -> None:
         """Send the commands so far, though the client has not said what it expects: the session ends."""
         sending = self.state.sending
@@ -492,14 +492,14 @@ class Session:
         self.node.events.channel_closed(self)
 
     def _releasing(self) -> Work:
-        queues = [subscription.queue for subscription in self.subscriptions.values()]
+        queues = [subscription.queue for subscription in self.subscriptions.table.values()]
         held = queues if len(queues) > FEW else []
         for queue in held:
             queue.hold()  # newer messages must not overtake those that return
         try:
-            for subscription in tuple(self.subscriptions.values()):
+            for subscription in tuple(self.subscriptions.table.values()):
                 if not subscription.cancelled:
-                    self.remove(subscription)
+                    self.subscriptions.remove(subscription)
                     yield
             self.transactions.rollback()
             yield from self.dtx.ending()
@@ -520,36 +520,6 @@ class Session:
             else:
                 queue.owner, queue.exclusive = None, False
         self.exclusive_queues.clear()
-
-    def remove(self, subscription: Subscription) -> None:
-        """End a subscription."""
-        self._forget(subscription)
-        subscription.queue.remove_consumer(subscription)
-
-    def _forget(self, subscription: Subscription) -> None:
-        subscription.cancelled = True
-        self.subscriptions.pop(subscription.tag, None)
-        subscription.flush_counts()
-        self.node.events.consumer_deleted(subscription)
-
-    def queue_deleted(self, subscription: Subscription) -> None:
-        """A subscription's queue is gone: its session ends, unless it has deleted the queue itself.
-
-        It ends later, because the queue is being deleted now. Specification: message.subscribe, rule queue-deletion.
-        """
-        self._forget(subscription)
-        queue = subscription.queue
-        if (queue.source if isinstance(queue, View) else queue) in self._deleting or self.ended:
-            self.gone_with_queue[subscription.tag] = None
-            if len(self.gone_with_queue) > MOST_GONE:
-                del self.gone_with_queue[next(iter(self.gone_with_queue))]
-            return
-        error = ResourceDeleted(f"{subscription.queue} was deleted, subscription '{subscription.tag}' has ended")
-        self.timers.at(self.timers.now(), lambda: self.fail(error))
-
-    def deletes(self, queue: Queue) -> None:
-        """Note that the session deletes a queue: its own subscriptions end without an error."""
-        self._deleting = {each for each in self._deleting if not each.deleted} | {queue}
 
     # -- acknowledgement timeouts and leases ---------------------------------------------------------------------
 
@@ -616,6 +586,9 @@ class Session:
 
     def watch_acks(self) -> None:
         self.deliveries.watched = True
+
+    def queue_deleted(self, subscription: Subscription) -> None:
+        self.subscriptions.queue_deleted(subscription)
 
 
 def _known(command: Command | OversizedContent) -> Command | None:

@@ -165,6 +165,11 @@ class Subscription:
             if not self.queue.scheduled:
                 self.queue.schedule()
 
+    @property
+    def waits(self) -> bool:
+        """Whether it asks for messages: it has credit, or gets it back with what it completes."""
+        return self.mode == FlowMode.WINDOW or (self.messages > 0 and self.bytes > 0)
+
     def room(self) -> int:
         """The number of messages that may be delivered now; one at a time where bytes count."""
         if self.messages <= 0 or self.bytes <= 0 or self.starved:

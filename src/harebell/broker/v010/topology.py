@@ -43,18 +43,25 @@ X_MATCH: Final = "x-match"
 BY_NAME: Final = (NO_LOCAL, ALTERNATE)
 
 
+class Deleting(Protocol):
+    """The subscriptions of the session."""
+
+    def deletes(self, queue: Queue) -> None:
+        """Note that the session deletes a queue: its own subscriptions end without an error."""
+
+
 class TopologySession(Owner, Protocol):
     """The session of the commands."""
 
     vhost: VirtualHost
     access: Access
 
+    @property
+    def subscriptions(self) -> Deleting: ...
     def work(self, number: int, command: Command, work: Work) -> None:
         """Execute a long command in slices; the connection's input waits until that is done."""
 
     def complete(self, low: int, high: int) -> None: ...
-    def deletes(self, queue: Queue) -> None:
-        """Note that the session deletes a queue: its own subscriptions end without an error."""
 
 
 def table_of(arguments: Map | None, what: str, known: Callable[[str], bool] = lambda _: False) -> Table:
@@ -277,7 +284,7 @@ class Topology:
             raise PreconditionFailed(f"{queue} is not empty")
         if command.if_unused and queue.consumers:
             raise PreconditionFailed(f"{queue} has subscribers")
-        self._session.deletes(queue)
+        self._session.subscriptions.deletes(queue)
         if command.if_empty or command.if_unused:  # what was found must still be so at the end
             self._vhost.delete_queue(queue, user=self._session.user)
             return None
