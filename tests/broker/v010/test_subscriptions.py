@@ -102,3 +102,27 @@ def test_as_many_are_remembered(client: Client, monkeypatch: pytest.MonkeyPatch)
     assert code(client) == 0
     client.call(c.MessageCancel("a"))
     assert code(client) == 404
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_a_session_holds_of_a_deleted_queue_goes_to_the_alternate_exchange(
+    kit: Kit, client: Client, durable: bool
+) -> None:
+    other = kit.peer().session(b"other")
+    other.call(c.QueueDeclare("heir"))
+    other.call(c.ExchangeBind("heir", "amq.fanout", ""))
+    other.call(c.QueueDeclare("q", alternate_exchange="amq.fanout", durable=durable))
+    for body in (b"0", b"1", b"2"):
+        other.publish("q", body, delivery_mode=2)
+    client.call(c.MessageSubscribe("q", "t", 0, 0))
+    client.call(c.MessageSetFlowMode("t", FlowMode.CREDIT))
+    client.call(c.MessageFlow("t", 1, ALL))
+    client.call(c.MessageFlow("t", 0, 2))
+    held = [number for number, _ in client.taken()]
+    assert len(held) == 2
+    other.call(c.QueueDelete("q"))
+    kit.settle()
+    other.subscribe("heir")
+    assert sorted(other.bodies()) == [b"0", b"1", b"2"]
+    client.call(c.MessageAccept(((held[0], held[-1]),)))
+    assert code(client) == 0

@@ -588,7 +588,13 @@ class Session:
         self.deliveries.watched = True
 
     def queue_deleted(self, subscription: Subscription) -> None:
-        self.subscriptions.queue_deleted(subscription)
+        if self.subscriptions.queue_deleted(subscription) and not self.ended:
+            self.timers.at(self.timers.now(), lambda: self._release_from(subscription.queue))
+
+    def _release_from(self, queue: Queue) -> None:
+        numbers = [number for number, entry in self.deliveries.entries.items() if entry[0] is queue]
+        shares = self.deliveries.shares(numbers)
+        self.batch.slices.run(self.deliveries.releasing(shares, failed=True, counted=True))
 
 
 def _known(command: Command | OversizedContent) -> Command | None:

@@ -3,7 +3,8 @@
 Where a queue is deleted that a session subscribes to, the session ends (specification: message.subscribe, rule
 queue-deletion, which lets the exception come at any time): at once, if the subscription waits for messages; else, when
 it is given credit. So a client that has stopped asking may cancel a subscription whose queue somebody has deleted
-meanwhile, as Qpid's clients do when they close. A session that deletes a queue itself is not told so.
+meanwhile, as Qpid's clients do when they close. What it holds of the queue is released at once, to the queue's
+alternate exchange. A session that deletes a queue itself is not told so.
 """
 
 from __future__ import annotations
@@ -68,15 +69,16 @@ class Subscriptions:
         """Note that the session deletes a queue: its own subscriptions end without an error."""
         self._deleting = {each for each in self._deleting if not each.deleted} | {queue}
 
-    def queue_deleted(self, subscription: Subscription) -> None:
-        """End a subscription whose queue is being deleted."""
+    def queue_deleted(self, subscription: Subscription) -> bool:
+        """End a subscription whose queue is being deleted. Returns whether its session goes on, and is not told."""
         self._forget(subscription)
         error = ResourceDeleted(f"{subscription.queue} was deleted, subscription '{subscription.tag}' has ended")
         queue = subscription.queue
         own = (queue.source if isinstance(queue, View) else queue) in self._deleting
         if subscription.waits and not own:
             self._fail(error)
-            return
+            return False
         self._gone[subscription.tag] = error
         if len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
+        return not own
