@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from harebell.broker.operations.administration import administer
 from harebell.broker.transactions import branches as module
+from harebell.broker.v010 import dtx
 from harebell.protocol.v010 import Command, commands as c, structs as s
 from harebell.protocol.v010.domains import XaStatus
 from harebell.protocol.v010.typed_values import StructValue
@@ -390,6 +391,20 @@ def test_many_branches(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         start(select(client), s.Xid(1, b"%d" % number, b""))
         end(client, s.Xid(1, b"%d" % number, b""))
     assert status(client, c.DtxStart(X)) == 506
+
+
+def test_many_suspended_branches(kit: Kit, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session that has too many ends, and with it all of its branches: another can end them."""
+    monkeypatch.setattr(dtx, "MAX_SUSPENDED", 1)
+    select(client)
+    for xid in (X, s.Xid(1, b"another", b"")):
+        start(client, xid)
+        client.call(c.DtxEnd(xid, suspend=True))
+    assert client.exception is not None
+    assert client.exception.error_code == 409
+    manager = select(kit.peer().session(b"manager"))
+    for xid in (X, s.Xid(1, b"another", b"")):
+        assert status(manager, c.DtxRollback(xid)) == OK
 
 
 @DURABLE

@@ -145,12 +145,13 @@ class DistributedTransactions:
             branch = self.branch
         if branch is None or (branch is not self.branch and command.suspend):
             raise IllegalState("dtx.end: the session does not work in the transaction")
+        suspends = command.suspend and branch.state is BranchState.ACTIVE
+        if suspends and len(self._suspended) >= MAX_SUSPENDED:
+            raise IllegalState(f"dtx.end: the session has suspended {MAX_SUSPENDED} transactions")
         if branch is self.branch:
             self.branch = None
         self._suspended.pop(xid, None)
-        if command.suspend and branch.state is BranchState.ACTIVE:
-            if len(self._suspended) >= MAX_SUSPENDED:
-                raise IllegalState(f"dtx.end: the session has suspended {MAX_SUSPENDED} transactions")
+        if suspends:
             self._suspended[xid] = branch
             branch.associated[self] = True
             return s.XaResult(XaStatus.XA_OK)
