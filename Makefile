@@ -27,7 +27,7 @@ SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 REST := --not-measured "$(PURE) $(MEASURED) $(MODULES:%=test_%.py)" --leave-out "$(SLOWLY)"
 
 # The parts of `make test` after `lint`: each is run, whatever became of the others.
-STAGES := pure measured others slowly
+STAGES := pure measured both
 
 # $(call gate,packages and modules): a line for each, and the reports of those that are below 90 %.
 define gate
@@ -39,7 +39,7 @@ define gate
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test servers lint generate coverage $(STAGES) pythons torture bench clean
+.PHONY: help setup demo quick test servers lint generate coverage $(STAGES) others slowly kept pythons torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,10 +79,17 @@ test: setup ## install the test servers where that is possible, then lint and ru
 servers:
 	@tools/test_servers.sh
 
+# Both wait for servers half of the time. What `slowly` prints comes in one piece at its end.
+both:
+	@$(MAKE) --no-print-directory -j2 -k others kept
+
+kept:
+	@log=$$(mktemp); $(MAKE) --no-print-directory slowly >$$log 2>&1; status=$$?; cat $$log; rm $$log; exit $$status
+
 others: seed := $(SEED)
 others:
-	@echo "test: pytest, one process more than there are cores, in the order of \`make test SEED=$(seed)\`"
-	@$(BIN)/python -m pytest $(PROCESSES) --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
+	@echo "test: pytest, in the order of \`make test SEED=$(seed)\`"
+	@$(BIN)/python -m pytest $(if $(PYTEST_ARGS),$(PROCESSES),-n logical --dist worksteal) --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
 
 $(CLASSES): $(STAMP) tools/class_archive.py
 	@PYTHONPATH=src:. $(BIN)/python -m tools.class_archive $@ || echo "class archive: not written, Spark starts without it"

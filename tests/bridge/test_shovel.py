@@ -72,6 +72,7 @@ async def test_what_the_source_queue_stamped_stays_behind(end: Make) -> None:
 # -- cuts ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("cut", ["source", "destination"])
 async def test_cut_and_cut_again(ends: tuple[End, End], cut: str) -> None:
     """Thousands of messages, connections reset at places of their own: each arrives, and not many twice."""

@@ -289,6 +289,7 @@ def judge(built: Built, path: str, kind: str, *, stopped: bool, caplog: pytest.L
     return "said" if said else "nothing", some_lost or held != 5
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "killed"])
 def test_every_damage_to_every_file(
     tmp_path: Path, stopped: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def made() -> DiskNode:
     return node
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("operation", OUTCOMES)
 def test_every_call_that_fails(operation: str, error: str, caplog: pytest.LogCaptureFixture) -> None:

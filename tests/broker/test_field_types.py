@@ -166,6 +166,7 @@ def test_every_type_stays_as_it_was(kit: NodeKit, rewrite: Callable[[NodeKit, Cl
     assert all(name.startswith(THE_BROKERS) for name in after if name not in EVERY_TYPE)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("rewrite", REWRITES)
 def test_any_table_stays_as_it_was(kit: NodeKit, rewrite: Callable[[NodeKit, Client, bytes], Content]) -> None:
     client = kit.client()

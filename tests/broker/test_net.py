@@ -134,6 +134,7 @@ def test_a_socket_that_goes_within_a_frame_leaves_nothing(broker: BrokerThread) 
         assert broker.run(lambda: "q" in broker.broker.node.vhosts["/"].queues) is False
 
 
+@pytest.mark.repeats
 def test_a_flood_of_one_publisher_does_not_starve_another_client(broker: BrokerThread) -> None:
     with connected(broker) as flood, connected(broker) as other:
         other.call(1, m.QueueDeclare("q"), m.QueueDeclareOk)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.client.churn import Churn
 
 FIGURES = (
@@ -15,6 +17,7 @@ FIGURES = (
 )
 
 
+@pytest.mark.repeats
 async def test_a_client_that_is_cut_all_the_time_loses_nothing(broker_url: str) -> None:
     """Where a loss hits is chance: what one churn did not meet, the next ones do."""
     met: set[str] = set()

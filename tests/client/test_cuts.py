@@ -64,6 +64,7 @@ async def drained(channel: Channel, queue: str) -> Counter[bytes]:
     return found
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("direction", ["to_server", "to_client"])
 async def test_every_publication_ends_acked_nacked_or_orphaned(
     broker_url: str, harebell_url: str, name: str, direction: Direction
@@ -119,6 +120,7 @@ async def test_published_again_nothing_is_lost(broker_url: str, harebell_url: st
         await observer.queue_delete(name)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("direction", ["to_server", "to_client"])
 async def test_every_delivery_is_acked_or_delivered_again(
     broker_url: str, harebell_url: str, name: str, direction: Direction

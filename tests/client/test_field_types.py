@@ -87,6 +87,7 @@ def test_every_type_stays_as_it_was(rewrite: Callable[[Delivery], bytes]) -> Non
     assert all(name.startswith("x-") for name in after if name not in EVERY_TYPE)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("rewrite", REWRITES)
 @given(table=strategies.tables)
 def test_any_table_stays_as_it_was(rewrite: Callable[[Delivery], bytes], table: Table) -> None:

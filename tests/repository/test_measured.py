@@ -62,3 +62,38 @@ def test_each_test_is_run_once() -> None:
     tests = [collected(*arguments) for arguments in parts]
     assert all(tests)
     assert Counter(chain.from_iterable(tests)) == Counter(collected(*SAMPLE))
+
+
+SUBJECT = "def measured():\n    return 1\n\n\ndef repeated():\n    return 2\n"
+TESTS = """
+import os, subprocess, sys
+import pytest, subject
+
+def test_measured():
+    assert subject.measured() == 1
+
+@pytest.mark.repeats
+def test_repeated():
+    assert subject.repeated() == 2
+    subprocess.run([sys.executable, "-c", "import subject; subject.repeated()"], check=True)
+
+def test_measured_again():
+    assert "COVERAGE_PROCESS_CONFIG" in os.environ
+"""
+
+
+def test_what_repeats_is_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "subject.py").write_text(SUBJECT)
+    (tmp_path / "test_subject.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = repeats\npythonpath = .\n")
+    (tmp_path / ".coveragerc").write_text("[run]\npatch = subprocess\n")
+    options = ["-q", "-p", "tests.fixtures.measured", "--cov=subject", "--cov-report=term-missing"]
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COVERAGE_", "COV_"))
+    }
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True,
+        env=outside | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+    )  # fmt: skip
+    assert "3 passed" in run.stdout, run.stdout + run.stderr
+    assert [line.split()[-1] for line in run.stdout.splitlines() if line.startswith("subject.py")] == ["6"]

@@ -134,6 +134,7 @@ def without_salt(answer: object) -> None:
         assert answer["users"][0].pop("password_hash")
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_an_act_in_slices(kits: Callable[[], NodeKit], act: Act) -> None:
     at_once, sliced = kits(), kits()

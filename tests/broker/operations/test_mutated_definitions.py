@@ -205,6 +205,7 @@ def check(document: object) -> None:
             other.stop()
 
 
+@pytest.mark.repeats
 @settings(max_examples=50)
 @given(documents())
 def test_a_mutated_file_is_taken_or_refused(document: object) -> None:
@@ -214,6 +215,7 @@ def test_a_mutated_file_is_taken_or_refused(document: object) -> None:
         check(text)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("section", sorted(RICH))
 def test_every_place_with_every_junk_is_read_or_refused(section: str) -> None:
     for path in PLACES:

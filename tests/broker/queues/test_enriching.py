@@ -74,6 +74,7 @@ def play(kit: NodeKit, script: list[str], durable: bool, step: float) -> list[ob
     return seen
 
 
+@pytest.mark.repeats
 @example(script=["purge", "expire", "return"], durable=False)
 @given(st.lists(st.sampled_from(STEPS), max_size=25), st.booleans())
 def test_a_queue_that_moves_into_a_backlog(script: list[str], durable: bool) -> None:

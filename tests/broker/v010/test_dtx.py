@@ -538,6 +538,7 @@ def bodies(kit: DiskKit, queue: str) -> list[bytes]:
     return found
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 @pytest.mark.parametrize("one_phase", [False, True], ids=["two phases", "one phase"])
 @pytest.mark.parametrize("power", [None, 1], ids=["kill", "power cut"])

@@ -420,6 +420,7 @@ def outcome(kit: Kit, sends: int | None, takes: int | None, durable: bool) -> tu
     return carried
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_cut_after_every_octet_changes_nothing(kit: Kit, durable: bool) -> None:
     sent, taken = outcome(kit, None, None, durable)

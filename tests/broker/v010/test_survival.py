@@ -316,6 +316,7 @@ class Model:
             assert [body for body in taken if body not in self.unsure] == sure
 
 
+@pytest.mark.repeats
 @settings(max_examples=150)
 @example([("publish", "a"), ("take", "a"), ("die", 0), ("publish", "a"), ("take", "a")], 0)
 @given(st.lists(STEPS, max_size=30), st.sampled_from([0, 0, 50]))

@@ -72,6 +72,7 @@ CASES: dict[str, tuple[list[m.Method], list[int], list[int]]] = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("power", [None, 1, 2])
 @pytest.mark.parametrize("publications", [[], ["plain"], ["dead", "stream"]], ids=["none", "one", "two"])
 @pytest.mark.parametrize("case", CASES)

@@ -83,6 +83,7 @@ def test_with_a_broker_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.repeats
 def test_with_rabbitmq(
     any_rabbitmq: RabbitMQ,
     spark: SparkSession,

@@ -96,6 +96,7 @@ async def run(dialogue: Dialogue, queue: str, after: int | None, direction: Dire
             return octets, await drained(watcher, queue), dialled
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("direction", ["to_server", "to_client"])
 @pytest.mark.parametrize("name", DIALOGUES)
 async def test_a_cut_after_any_octet_changes_nothing(name: str, direction: Direction) -> None:

@@ -66,6 +66,7 @@ async def pulled(session: Session, cuts: Cuts) -> None:
 Loop = Callable[[Session, Cuts], Awaitable[None]]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(
     ("loop", "count"),

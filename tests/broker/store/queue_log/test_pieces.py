@@ -33,6 +33,7 @@ def test_a_long_piece() -> None:
     assert combined(crc32(b"a"), crc32(data), len(data)) == crc32(b"a" + data)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "run",
     [
