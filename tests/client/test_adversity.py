@@ -10,7 +10,6 @@ import pytest
 import harebell
 from harebell import errors
 from harebell.client.blocking import connect as connect_blocking
-from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.events import Recovered, Unblocked
 from harebell.client.messages import Publication, QueueInfo
@@ -727,7 +726,7 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
             peer.send_content(number, m.BasicDeliver(tag, n, False, "", "q"), b"x" * 1000)
             await peer.writer.drain()
         for _ in range(20):
-            await peer.expect(m.BasicAck)
+            await peer.expect(Content)
         await peer.expect(m.QueuePurge)
         peer.send(number, m.QueuePurgeOk(3))
         await peer.goodbye()
@@ -739,8 +738,8 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
             await until(lambda: connection.recovery.availability.transport.reading_paused)
             assert consumer.buffered < count
             buffered = consumer.buffered
-            for tag in range(1, 21):
-                channel.ack(tag)  # what needs no answer starts no reading
+            for _ in range(20):
+                await channel.publish(b"", "", "q")  # what needs no answer starts no reading
                 await asyncio.sleep(0)
             assert consumer.buffered == buffered
             assert connection.recovery.availability.transport.reading_paused
@@ -786,7 +785,11 @@ async def test_a_large_backlog_does_not_starve_other_tasks() -> None:
 async def test_acks_of_one_turn_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(peer: Peer) -> None:
         await peer.handshake()
-        await peer.channel()
+        number = await peer.channel()
+        consumer_tag = (await peer.expect(m.BasicConsume)).consumer_tag
+        peer.send(number, m.BasicConsumeOk(consumer_tag))
+        for tag in range(1, 101):
+            peer.send_content(number, m.BasicDeliver(consumer_tag, tag, False, "", "q"), b"")
         for tag in range(1, 101):
             assert (await peer.expect(m.BasicAck)).delivery_tag == tag
         await peer.goodbye()
@@ -801,16 +804,14 @@ async def test_acks_of_one_turn_leave_in_one_write(monkeypatch: pytest.MonkeyPat
             writes += 1
             flush_now(core)
 
+        consumer = channel.consume("q")
+        deliveries = [await anext(consumer) for _ in range(100)]
         monkeypatch.setattr(wire.AsyncCore, "flush_now", counted)
-        acknowledge(channel, 100)
+        for delivery in deliveries:
+            delivery.ack()
         assert writes == 0
         await asyncio.sleep(0)
         assert writes == 1
-
-
-def acknowledge(channel: Channel, count: int) -> None:
-    for tag in range(1, count + 1):
-        channel.ack(tag)
 
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])

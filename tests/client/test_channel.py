@@ -77,7 +77,7 @@ async def test_everything_that_waits_on_a_dying_channel_gets_the_reason(frail: C
     async with frail.consume(queue) as consumer:
         waiting = asyncio.ensure_future(anext(consumer))
         calls = [asyncio.ensure_future(frail.queue_declare("", passive=True)) for _ in range(3)]
-        frail.ack(99)
+        await frail.publish(b"", f"{queue}.missing")  # has no answer of its own
         results = await asyncio.gather(waiting, *calls, return_exceptions=True)
     assert all(isinstance(result, errors.AmqpError) for result in results)
     assert len({id(result) for result in results}) == 4

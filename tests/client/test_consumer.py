@@ -189,6 +189,47 @@ async def test_closing_the_channel_ends_the_iteration_quietly(channel: Channel, 
             await waiting
 
 
+@pytest.mark.parametrize("how", ["ack", "nack", "all"])
+async def test_multiple_leaves_out_what_lies_in_a_buffer(channel: Channel, queue: str, how: str) -> None:
+    second = f"{queue}.2"
+    await channel.queue_declare(second)
+    await fill(channel, queue, 50)
+    await fill(channel, second, 50)
+    async with channel.consume(queue) as one, channel.consume(second) as other:
+        seen = [await anext(one), *[await anext(other) for _ in range(5)]]
+        async with asyncio.timeout(10):
+            while one.buffered + other.buffered < 94:
+                await channel.queue_inspect(queue)
+        if how == "all":
+            channel.ack(0, multiple=True)
+        elif how == "ack":
+            seen[-1].ack(multiple=True)
+        else:
+            seen[-1].nack(multiple=True, requeue=False)
+        for delivery in seen:
+            with pytest.raises(errors.LocalProtocolError, match="settled before"):
+                delivery.ack()
+    assert channel.test().reconnection_count == 1
+    await ready(channel, queue, 49)
+    await ready(channel, second, 45)
+    await channel.queue_delete(second)
+
+
+async def test_no_ack_needs_no_acknowledgement(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 3)
+    deliveries = [await channel.get(queue, no_ack=True)]
+    async with channel.consume(queue, no_ack=True) as consumer:
+        deliveries += [await anext(consumer), await anext(consumer)]
+    for delivery in deliveries:
+        assert delivery is not None
+        async with delivery.process():
+            pass
+        for settle in (delivery.ack, delivery.nack, delivery.reject):
+            with pytest.raises(errors.LocalProtocolError, match="came with no_ack"):
+                settle()
+    assert channel.test().reconnection_count == 1
+
+
 async def test_a_tag_of_ones_own(channel: Channel, queue: str) -> None:
     async with channel.consume(queue, consumer_tag="mine") as consumer:
         assert consumer.tag == "mine"

@@ -342,15 +342,19 @@ class Channel:
     # delivers those again. The others have been settled all the same.
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
-        """Acknowledge this delivery; with `multiple`, with every earlier one of the channel too."""
+        """Acknowledge this delivery; with `multiple`, with every earlier one that the channel has handed out.
+
+        What still lies in a consumer's buffer is never among them. LocalProtocolError, and nothing is sent, for a
+        delivery that was settled before (the text names how), or that the program has not got.
+        """
         self._settlement.ack(delivery_tag, multiple=multiple)
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse this delivery; with `multiple`, every earlier one of the channel too."""
+        """Refuse this delivery; with `multiple`, every earlier one that the channel has handed out. As `ack` raises."""
         self._settlement.nack(delivery_tag, multiple=multiple, requeue=requeue)
 
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
-        """Refuse this delivery: dead-lettered or dropped, or back into the queue."""
+        """Refuse this delivery: dead-lettered or dropped, or back into the queue. As `ack` raises."""
         self._settlement.reject(delivery_tag, requeue=requeue)
 
     async def recover(self, *, requeue: bool = True, timeout: float | None = None) -> None:

@@ -134,12 +134,14 @@ class Delivery:
     delivery_tag           its number on its channel
     redelivered            whether it may have been delivered before
     consumer_tag           of the consumer it is for; "" for the answer to `get`
+    body_size              length of the body in bytes
     """
 
     __slots__ = (
         "_body",
         "_content",
         "acknowledger",
+        "body_size",
         "consumer_tag",
         "delivery_tag",
         "exchange",
@@ -158,6 +160,7 @@ class Delivery:
         routing_key: str,
     ) -> None:
         self._content = content
+        self.body_size = content.body_size
         self.acknowledger = acknowledger
         self.consumer_tag = consumer_tag
         self.delivery_tag = delivery_tag
@@ -172,11 +175,6 @@ class Delivery:
         except AttributeError:
             self._body: bytes = self._content.body
             return self._body
-
-    @property
-    def body_size(self) -> int:
-        """Length of the body in bytes."""
-        return self._content.body_size
 
     @property
     def properties(self) -> Properties:
@@ -203,9 +201,11 @@ class Delivery:
         return value if isinstance(value, int) else None
 
     def ack(self, *, multiple: bool = False) -> None:
-        """Tell the broker that this message (with `multiple`: and every earlier one of the channel) is done.
+        """Tell the broker that this message (with `multiple`: and every earlier one that the channel has handed out) is
+        done.
 
-        ChannelClosed when its channel is closed: then the broker delivers it again.
+        ChannelClosed when its channel is closed: then the broker delivers it again. LocalProtocolError when it was
+        settled before, or came with no_ack.
         """
         self.acknowledger.ack(self.delivery_tag, multiple=multiple)
 

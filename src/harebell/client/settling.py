@@ -24,7 +24,7 @@ from typing import Generic, Protocol, TypeVar
 
 from harebell import errors
 
-__all__ = ["Acknowledger", "Reject", "Requeue", "Settling"]
+__all__ = ["Acknowledger", "NoAcknowledgement", "Reject", "Requeue", "Settling"]
 
 logger = logging.getLogger("harebell.client")
 
@@ -46,6 +46,27 @@ class Acknowledger(Protocol):
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None: ...
 
 
+class NoAcknowledgement:
+    """What deliveries are bound to that came with no_ack: the broker has forgotten them."""
+
+    __slots__ = ()
+
+    def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
+        raise _unneeded("ack", delivery_tag)
+
+    def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
+        raise _unneeded("nack", delivery_tag)
+
+    def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
+        raise _unneeded("reject", delivery_tag)
+
+
+def _unneeded(how: str, delivery_tag: int) -> errors.LocalProtocolError:
+    return errors.LocalProtocolError(
+        f"{how} of delivery {delivery_tag}, which came with no_ack: the broker has forgotten it, and needs no answer"
+    )
+
+
 class Unsettled(Protocol):
     """A delivery, as far as settling it needs."""
 
@@ -65,20 +86,24 @@ D = TypeVar("D", bound=Unsettled)
 class Settling(Generic[D]):
     """One delivery in process. It takes the place of the delivery's channel, so that nothing settles it twice.
 
-    settled   it has been settled, by the program or by the end of its processing
+    settled   it has been settled, by the program or by the end of its processing, or needs no acknowledgement
     orphaned  it could not be: the broker delivers it again
     """
 
-    __slots__ = ("_acknowledger", "_delivery", "_on_orphan", "_requeue", "orphaned", "settled")
+    __slots__ = ("_acknowledger", "_delivery", "_first", "_on_orphan", "_requeue", "orphaned", "settled")
 
     def __init__(self, delivery: D, *, requeue: bool = False, on_orphan: Callable[[D], object] | None = None) -> None:
         self._delivery = delivery
         self._acknowledger = delivery.acknowledger
         self._requeue = requeue
         self._on_orphan = on_orphan
+        self._first = ""  # how it was settled
         self.settled = False
         self.orphaned = False
-        delivery.acknowledger = self
+        if isinstance(self._acknowledger, NoAcknowledgement):
+            self.settled = True
+        else:
+            delivery.acknowledger = self
 
     # -- as the delivery's channel -----------------------------------------------------------------------------------
 
@@ -87,24 +112,26 @@ class Settling(Generic[D]):
         self._acknowledger.ack(delivery_tag)
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
-        self._once("nack", multiple)
+        self._once(f"nack(requeue={bool(requeue)})", multiple)
         self._acknowledger.nack(delivery_tag, requeue=requeue)
 
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
-        self._once("reject", False)
+        self._once(f"reject(requeue={bool(requeue)})", False)
         self._acknowledger.reject(delivery_tag, requeue=requeue)
 
-    def _once(self, what: str, multiple: bool) -> None:
+    def _once(self, how: str, multiple: bool) -> None:
+        tag = self._delivery.delivery_tag
         if multiple:
             raise errors.LocalProtocolError(
-                f"{what}(multiple=True) of delivery {self._delivery.delivery_tag} would settle deliveries that others "
-                "work on: settle this one alone"
+                f"{how} of delivery {tag} with multiple=True would settle deliveries that others work on: settle this "
+                "one alone"
             )
         if self.settled:
             raise errors.LocalProtocolError(
-                f"{what} of delivery {self._delivery.delivery_tag}, which has been settled: settle each delivery once"
+                f"{how} of delivery {tag}, which was settled before ({self._first}): settle each delivery once"
             )
         self.settled = True
+        self._first = how
 
     # -- how the work ends -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ only what is rare (a refusal, a return, a loss) is counted on its own. Nothing i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harebell.client.core.unacked import Deliveries
@@ -89,9 +90,9 @@ def of_publishes(table: Publishes) -> Tally:
     )
 
 
-def of_deliveries(table: Deliveries, last_tag: int) -> Tally:
-    """What a table of deliveries tells; `last_tag` is the highest that came."""
-    unacked = len(table.unacked)
+def of_deliveries(table: Deliveries, last_tag: int, unseen: Iterable[int] = ()) -> Tally:
+    """What a table of deliveries tells; `last_tag` is the highest that came, `unseen` are the tags in buffers."""
+    unacked = len(table.unacked) + sum(tag not in table.unacked for tag in unseen)
     return Tally(delivered=last_tag, settled=last_tag - unacked - table.orphaned, lost=table.orphaned, unacked=unacked)
 
 

@@ -148,16 +148,37 @@ def test_without_recovery_the_broker_closes_a_channel_for_good(broker_url: str, 
         assert connection.channel().number == channel.number
 
 
-def test_a_wrong_ack_is_found_out_at_the_next_call(broker_url: str, name: str) -> None:
-    with connect(broker_url, timeout=20, recovery=None) as connection, connection.channel() as channel:
-        channel.queue_declare(name, exclusive=True)
-        consumer = channel.consume(name)
-        consumer.start()
-        channel.ack(4711)
-        with pytest.raises(errors.PreconditionFailed, match="4711"):
-            consumer.receive(timeout=10)
-        with pytest.raises(errors.PreconditionFailed, match="4711"):
-            next(consumer)
+def test_an_ack_that_cannot_be_right_is_refused_at_once(ch: Channel, name: str) -> None:
+    ch.queue_declare(name, exclusive=True)
+    ch.publish(b"m", "", name)
+    with ch.consume(name) as consumer:
+        with pytest.raises(errors.LocalProtocolError, match="4711, which never came"):
+            ch.ack(4711)
+        delivery = next(consumer)
+        delivery.reject()
+        with pytest.raises(errors.LocalProtocolError, match=r"settled before \(reject\(requeue=False\)\)"):
+            delivery.ack()
+    assert ch.test().reconnection_count == 1
+
+
+def test_multiple_leaves_out_what_other_threads_have_not_got(ch: Channel, name: str) -> None:
+    """A thread takes many deliveries at a time, and hands them out one by one."""
+    for queue in (name, f"{name}.2"):
+        ch.queue_declare(queue, exclusive=True)
+    ch.confirm_select()
+    ch.publish_many([Publication(b"%d" % n, "", name) for n in range(20)])
+    ch.publish_many([Publication(b"%d" % n, "", f"{name}.2") for n in range(20)])
+    with ch.consume(name) as one:
+        assert next(one).body == b"0"  # the other 19 came with it
+        while one.buffered < 19:
+            ch.queue_inspect(name)
+        with ch.consume(f"{name}.2") as other:
+            last = [next(other) for _ in range(20)][-1]
+            last.ack(multiple=True)
+    deadline = time.monotonic() + 60
+    while ch.queue_inspect(name).message_count < 19:  # RabbitMQ requeues some time after the cancel
+        assert time.monotonic() < deadline
+    assert ch.queue_inspect(f"{name}.2").message_count == 0
 
 
 def test_unroutable(ch: Channel, name: str) -> None:

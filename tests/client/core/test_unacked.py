@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell import errors
+from harebell.client.core import unacked
 from harebell.client.core.unacked import Deliveries
 from harebell.client.core.unconfirmed import Batch, Publishes
+
+
+class Buffer(set[int]):
+    """The tags that the program has not got yet."""
+
+    def first(self) -> int:
+        return min(self, default=0)
 
 
 class Channel:
@@ -17,18 +25,27 @@ class Channel:
 
     def __init__(self) -> None:
         self.table = Deliveries()
+        self.buffer = Buffer()
         self.sent: list[tuple[int, bool]] = []  # (wire tag, multiple)
-        self.raised: errors.HarebellError | None = None
 
-    def deliver(self, count: int = 1) -> None:
+    def deliver(self, count: int = 1, *, seen: bool = True) -> None:
         for _ in range(count):
             self.table.last_tag += 1
-            self.table.unacked.add(self.table.last_tag)
+            self.buffer.add(self.table.last_tag)
+            if seen:
+                self.take(self.table.last_tag)
 
-    def ack(self, tag: int, multiple: bool = False) -> errors.HarebellError | None:
-        send, error = self.table.settle(tag, multiple)
-        if send:
-            self.sent.append((tag - self.table.offset if tag else 0, multiple))
+    def take(self, tag: int) -> None:
+        self.buffer.remove(tag)
+        self.table.unacked.add(tag)
+
+    def lose(self) -> None:
+        self.table.lost(self.buffer)
+        self.buffer.clear()
+
+    def ack(self, tag: int, multiple: bool = False, how: str = "ack") -> errors.HarebellError | None:
+        sent, error = self.table.settle(tag, multiple, how, self.buffer)
+        self.sent += [(tag - self.table.offset, several) for tag, several in sent]
         return error
 
 
@@ -43,7 +60,7 @@ def test_wire_tags_begin_anew_and_public_tags_go_on() -> None:
     channel = Channel()
     channel.deliver(3)
     assert [channel.ack(tag) for tag in (1, 2, 3)] == [None] * 3
-    channel.table.lost([])
+    channel.lose()
     channel.deliver(2)
     assert [channel.ack(tag) for tag in (4, 5)] == [None] * 2
     assert channel.sent == [(1, False), (2, False), (3, False), (1, False), (2, False)]
@@ -54,7 +71,7 @@ def test_single_and_multiple_acknowledgements_mixed_over_a_loss_are_told_exactly
     channel.deliver(5)
     assert channel.ack(2) is None
     assert channel.ack(4) is None
-    channel.table.lost([])
+    channel.lose()
     channel.deliver(3)  # 6, 7, 8
     assert channel.ack(7) is None
     assert orphans(channel.ack(8, multiple=True)) == (1, 5, 3, 6, 8, 2)  # 1, 3, 5 are gone; 6 and 8 went out
@@ -66,9 +83,9 @@ def test_single_and_multiple_acknowledgements_mixed_over_a_loss_are_told_exactly
 def test_stale_acknowledgements_after_two_losses() -> None:
     channel = Channel()
     channel.deliver(2)
-    channel.table.lost([])
+    channel.lose()
     channel.deliver(2)
-    channel.table.lost([])
+    channel.lose()
     assert orphans(channel.ack(1)) == (1, 1, 1, 0, 0, 0)
     assert orphans(channel.ack(4, multiple=True)) == (2, 4, 3, 0, 0, 0)
     assert channel.sent == []
@@ -78,7 +95,7 @@ def test_a_delivery_that_was_settled_before_the_loss_is_not_an_orphan() -> None:
     channel = Channel()
     channel.deliver(3)
     assert channel.ack(3, multiple=True) is None
-    channel.table.lost([])
+    channel.lose()
     for multiple in (False, True):
         error = channel.ack(3, multiple)
         assert isinstance(error, errors.LocalProtocolError)
@@ -87,8 +104,9 @@ def test_a_delivery_that_was_settled_before_the_loss_is_not_an_orphan() -> None:
 
 def test_tags_that_nobody_was_handed_are_given_again() -> None:
     channel = Channel()
-    channel.deliver(5)
-    channel.table.lost([4, 5])
+    channel.deliver(3)
+    channel.deliver(2, seen=False)
+    channel.lose()
     assert channel.table.orphans == {1, 2, 3}
     channel.deliver()
     assert channel.table.unacked == {4}
@@ -98,8 +116,9 @@ def test_tags_that_nobody_was_handed_are_given_again() -> None:
 
 def test_a_gap_in_what_was_handed_out_stays() -> None:
     channel = Channel()
-    channel.deliver(3)
-    channel.table.lost([1, 2])  # another consumer of the channel was handed 3
+    channel.deliver(2, seen=False)
+    channel.deliver()  # another consumer of the channel was handed 3
+    channel.lose()
     assert channel.table.orphans == {3}
     channel.deliver()
     assert channel.table.unacked == {4}
@@ -107,20 +126,95 @@ def test_a_gap_in_what_was_handed_out_stays() -> None:
 
 def test_recover_invalidates_what_was_delivered() -> None:
     channel = Channel()
-    channel.deliver(3)
-    channel.table.invalidated([3])
+    channel.deliver(2)
+    channel.deliver(seen=False)
+    channel.table.invalidated(channel.buffer)
+    channel.buffer.clear()
     channel.deliver(1)  # 4: what comes again has new tags
     assert orphans(channel.ack(2)) == (2, 2, 1, 0, 0, 0)
     assert orphans(channel.ack(0, multiple=True)) == (1, 1, 1, 4, 4, 1)
-    assert channel.sent == [(0, True)]
+    assert channel.sent == [(4, True)]
 
 
-def test_an_unknown_tag_is_the_brokers_to_refuse() -> None:
+@pytest.mark.parametrize("how", ["ack", "nack(requeue=True)"])
+def test_multiple_leaves_out_what_the_program_has_not_got(how: str) -> None:
+    channel = Channel()
+    channel.deliver(6, seen=False)
+    for tag in (1, 2, 4, 6):
+        channel.take(tag)
+    assert channel.ack(6, True, how) is None
+    assert channel.sent == [(2, True), (4, False), (6, False)]
+    assert channel.table.unacked == set()
+    for tag in (3, 5):
+        channel.take(tag)
+    assert channel.ack(5, True, how) is None
+    assert channel.sent[3:] == [(5, True)]
+
+
+def test_all_is_what_the_program_has_got_and_not_what_is_on_its_way() -> None:
+    channel = Channel()
+    assert channel.ack(0, multiple=True) is None
+    assert channel.sent == []
+    channel.deliver(3)
+    assert channel.ack(3) is None
+    assert channel.ack(0, multiple=True) is None  # 3 is settled: the broker would refuse it
+    assert channel.sent == [(3, False), (2, True)]
+
+
+def refusal(error: errors.HarebellError | None) -> str:
+    assert isinstance(error, errors.LocalProtocolError)
+    return str(error)
+
+
+def test_the_second_of_two_names_the_first() -> None:
+    channel = Channel()
+    channel.deliver(5)
+    for tag, how in ((1, "ack"), (2, "reject(requeue=False)")):
+        assert channel.ack(tag, how=how) is None
+        assert f"nack(requeue=True) of delivery {tag}, which was settled before ({how}): settle each" in refusal(
+            channel.ack(tag, how="nack(requeue=True)")
+        )
+    assert channel.ack(4, True, "nack(requeue=False)") is None
+    assert "ack of delivery 3, which was settled before (nack(requeue=False))" in refusal(channel.ack(3))
+    assert "ack of delivery 4, which was settled before (nack(requeue=False))" in refusal(channel.ack(4, True))
+    assert channel.table.unacked == {5}
+    assert len(channel.sent) == 3
+    channel.lose()
+    assert "settled before (reject(requeue=False)), on a connection that is gone" in refusal(channel.ack(2))
+
+
+def test_refusals_are_remembered_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unacked, "MAX_REMEMBERED", 3)
+    channel = Channel()
+    channel.deliver(5)
+    assert channel.ack(5, True, "nack(requeue=True)") is None
+    assert "settled before (nack(requeue=True))" in refusal(channel.ack(3))
+    assert "settled before: settle each" in refusal(channel.ack(2))
+
+
+def test_what_never_came_is_refused_here() -> None:
     channel = Channel()
     channel.deliver(1)
-    assert channel.ack(99) is None
-    assert channel.ack(2**62, multiple=True) is None
-    assert channel.sent == [(99, False), (2**62, True)]
+    channel.deliver(1, seen=False)
+    for tag, multiple in ((99, False), (2**62, True), (0, False)):
+        assert "never came: the last delivery of this channel is 2" in refusal(channel.ack(tag, multiple))
+    assert "in the buffer of a consumer" in refusal(channel.ack(2))
+    assert channel.sent == []
+    assert channel.table.unacked == {1}
+
+
+def test_a_rollback_makes_it_unsettled_again() -> None:
+    channel = Channel()
+    channel.table.begin()
+    channel.deliver(4)
+    assert channel.ack(3, True) is None
+    assert channel.ack(4, how="reject(requeue=False)") is None
+    channel.table.rolled_back()
+    assert channel.table.unacked == {1, 2, 3, 4}
+    assert channel.ack(4, True) is None
+    assert "settled before (ack)" in refusal(channel.ack(4))
+    channel.lose()
+    assert orphans(channel.ack(4, True)) == (1, 4, 4, 0, 0, 0)
 
 
 def test_the_error_can_be_copied_and_reads_well() -> None:
@@ -130,9 +224,10 @@ def test_the_error_can_be_copied_and_reads_well() -> None:
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("deliver"), st.integers(1, 4), st.just(False)),
-        st.tuples(st.just("ack"), st.integers(0, 25), st.booleans()),
-        st.tuples(st.just("lose"), st.integers(0, 2), st.just(False)),
+        st.tuples(st.just("deliver"), st.integers(1, 4), st.booleans()),
+        st.tuples(st.just("take"), st.integers(0, 9), st.just(False)),
+        st.tuples(st.sampled_from(["ack", "nack(requeue=True)"]), st.integers(0, 25), st.booleans()),
+        st.tuples(st.just("lose"), st.just(0), st.just(False)),
     ),
     max_size=30,
 )
@@ -141,40 +236,59 @@ steps = st.lists(
 @given(steps)
 def test_every_delivery_is_acknowledged_orphaned_or_waiting(steps: list[tuple[str, int, bool]]) -> None:
     channel = Channel()
-    state: dict[int, str] = {}  # public tag -> waiting, acked, orphan, told
-    for what, number, multiple in steps:
-        table = channel.table
+    table = channel.table
+    state: dict[int, str] = {}  # public tag -> unseen, waiting, settled, orphan, told
+    for what, number, flag in steps:
         if what == "deliver":
             for _ in range(number):
-                channel.deliver()
-                state[table.last_tag] = "waiting"
+                channel.deliver(seen=flag)
+                state[table.last_tag] = "waiting" if flag else "unseen"
+        elif what == "take":
+            if channel.buffer:
+                tag = sorted(channel.buffer)[number % len(channel.buffer)]
+                channel.take(tag)
+                state[tag] = "waiting"
         elif what == "lose":
-            waiting = sorted(tag for tag, s in state.items() if s == "waiting")
-            unseen = [tag for tag in waiting[-number:] if number and tag > table.last_tag - number]
-            table.lost(unseen)
-            for tag in waiting:
-                if tag in unseen:
-                    del state[tag]
-                else:
-                    state[tag] = "orphan"
+            channel.lose()
+            for tag in [tag for tag, s in state.items() if s == "unseen"]:
+                del state[tag]
+            state = {tag: "orphan" if s == "waiting" else s for tag, s in state.items()}
         else:
             up_to = number or table.last_tag
-            covered = [t for t in state if t <= up_to] if multiple else [t for t in state if t == number]
+            covered = [t for t in state if t <= up_to] if flag else [t for t in state if t == number]
+            if flag and number > table.last_tag:
+                covered = []
             gone = [t for t in covered if state[t] == "orphan"]
             good = [t for t in covered if state[t] == "waiting"]
-            before = len(channel.sent)
-            error = channel.ack(number, multiple)
+            before, offset = len(channel.sent), table.offset
+            error = channel.ack(number, flag, what)
             if gone:
                 expected = (min(gone), max(gone), len(gone), min(good, default=0), max(good, default=0), len(good))
                 assert orphans(error) == expected
-                assert len(channel.sent) - before == bool(good)
+            elif good or (flag and not number):
+                assert error is None
+            else:
+                refusal(error)
+            assert reached(channel.sent[before:], state, offset) == good
             for t in gone:
                 state[t] = "told"
             for t in good:
-                state[t] = "acked"
-                assert len(channel.sent) == before + 1
+                state[t] = "settled"
         assert table.unacked == {t for t, s in state.items() if s == "waiting"}
         assert table.orphans == {t for t, s in state.items() if s == "orphan"}
+
+
+def reached(sent: list[tuple[int, bool]], state: dict[int, str], offset: int) -> list[int]:
+    """The public tags that a broker settles by these: it refuses a tag that it does not know."""
+    known = {tag for tag, s in state.items() if s in ("waiting", "unseen") and tag > offset}
+    settled: list[int] = []
+    for wire_tag, multiple in sent:
+        tag = wire_tag + offset
+        assert tag in known
+        taken = {t for t in known if t <= tag} if multiple else {tag}
+        known -= taken
+        settled += taken
+    return sorted(settled)
 
 
 def test_publish_tags_go_on_over_a_loss() -> None:

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from typing import Protocol, cast
 
 from harebell import errors
@@ -32,6 +32,7 @@ from harebell.client.core.slots import REPLIES, Reply, Slot, copy_of
 from harebell.client.core.unacked import Deliveries
 from harebell.client.core.unconfirmed import Publishes, PublishWaiter
 from harebell.client.messages import Acknowledger, Delivery, Returned
+from harebell.client.settling import NoAcknowledgement
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import Content, Engine, methods as m
 from harebell.protocol.v091.codec import decode_method
@@ -78,6 +79,36 @@ class Observer(Protocol):
     def flowing(self, active: bool) -> None: ...
 
 
+class UnseenDeliveries:
+    """The tags of what one wire channel has brought and the program has not got yet."""
+
+    __slots__ = ("_channel",)
+
+    def __init__(self, channel: ChannelCore) -> None:
+        self._channel = channel
+
+    def first(self) -> int:
+        """The lowest of them; 0 for none."""
+        firsts = [delivery.delivery_tag for unseen in self._channel.buffers() for delivery in islice(unseen, 1)]
+        return min(firsts, default=0)
+
+    def __iter__(self) -> Iterator[int]:
+        return (delivery.delivery_tag for unseen in self._channel.buffers() for delivery in unseen)
+
+
+class Unneeded(NoAcknowledgement):
+    """What the deliveries of a channel's consumers with no_ack are bound to."""
+
+    __slots__ = ("_channel",)
+
+    def __init__(self, channel: ChannelCore) -> None:
+        self._channel = channel
+
+    def queue_of(self, consumer_tag: str) -> str | None:
+        """The queue of a consumer of the channel."""
+        return self._channel.queue_of(consumer_tag)
+
+
 class ChannelCore:
     """One wire channel of one connection; it never comes back once `reason` is set.
 
@@ -89,6 +120,7 @@ class ChannelCore:
     active     whether publishes may go out: the broker let them flow (channel.flow), and the channel is `ready`
     ready      False while what the channel before this one had is being restored
     last_tag   the highest public delivery tag that came on this channel
+    unseen     the tags of deliveries that the program has not got yet
     consumer_tags_made  how many consumer tags were made by `next_consumer_tag`
     """
 
@@ -116,6 +148,9 @@ class ChannelCore:
         self._known_frames = self.frames.known
         self.settlement = Settlement(self, deliveries, self.frames, connection.engine.send_frame, connection.flush)
         self.settler: Acknowledger = self.settlement
+        self.unseen = UnseenDeliveries(self)
+        self._left: list[ConsumerCore] = []  # cancelled, and the program has not got all that they were sent
+        self._unneeded = Unneeded(self)
         self._reader = DeliverReader()
         self._names = self._reader.names
         self._offset = self.last_tag = deliveries.offset
@@ -182,6 +217,7 @@ class ChannelCore:
             raise errors.InvalidArgument(
                 f"consumer tag {consumer.tag!r} is in use on channel {self.number}: leave it out, or take another"
             )
+        consumer.settler = self._unneeded if consumer.no_ack else self.settler
         self.consumers[key] = consumer
         try:
             self.request(slot)
@@ -282,10 +318,7 @@ class ChannelCore:
                     Delivery(content, self.settlement, "", tag, redelivered, exchange, routing_key)
                 )
                 return
-            if not consumer.no_ack:
-                self._unacked.add(tag)
-            delivery = Delivery(content, self.settler, consumer.tag, tag, redelivered, exchange, routing_key)
-            consumer.append(delivery)
+            consumer.append(Delivery(content, consumer.settler, consumer.tag, tag, redelivered, exchange, routing_key))
         elif key == GET_OK:
             method = cast(m.BasicGetOk, decode_method(payload, self.number))
             tag = self.last_tag = method.delivery_tag + self._offset
@@ -353,8 +386,11 @@ class ChannelCore:
             self.deliveries.rolled_back()
         elif kind is m.BasicRecoverOk:
             self.deliveries.invalidated(self._forget_buffered())
-        elif isinstance(reply, Delivery) and not cast(m.BasicGet, slot.request).no_ack:
-            self._unacked.add(reply.delivery_tag)
+        elif isinstance(reply, Delivery):
+            if cast(m.BasicGet, slot.request).no_ack:
+                reply.acknowledger = self._unneeded
+            else:
+                self._unacked.add(reply.delivery_tag)
         if slot.abandoned:
             self._give_back(slot, reply)
         else:
@@ -385,6 +421,8 @@ class ChannelCore:
     def _end_consumer(self, tag: str, reason: errors.HarebellError | None) -> None:
         consumer = self.consumers.pop(_raw(tag), None)
         if consumer is not None:
+            if not consumer.no_ack:
+                self._left = [left for left in (*self._left, consumer) if any(left.unseen())]
             consumer.ended(reason)
 
     def _cancelled_by_broker(self, method: m.BasicCancel) -> None:
@@ -432,8 +470,15 @@ class ChannelCore:
         self._fail(reason)
         self.connection.forget(self)
 
+    def buffers(self) -> Iterator[Iterable[Delivery]]:
+        """What each consumer was sent and the program has not got, where it is to be acknowledged."""
+        for consumer in (*self.consumers.values(), *self._left):
+            if not consumer.no_ack:
+                yield consumer.unseen()
+
     def _forget_buffered(self) -> list[int]:
-        return [tag for consumer in self.consumers.values() if not consumer.no_ack for tag in consumer.forget()]
+        holding = [*self._left, *(consumer for consumer in self.consumers.values() if not consumer.no_ack)]
+        return [tag for consumer in holding for tag in consumer.forget()]
 
     def _fail(self, reason: errors.HarebellError, *, ours: bool = False) -> None:
         """The channel is closed for good: everything that waits on it gets the reason; our own close ends consumers."""
@@ -452,8 +497,7 @@ class ChannelCore:
         if goes_on:
             self.deliveries.lost(self._forget_buffered())
         else:
-            self.deliveries.orphaned += len(self._unacked)
-            self._unacked.clear()
+            self.deliveries.end()
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():
             if goes_on and not consumer.cancelling:

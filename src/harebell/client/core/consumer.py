@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from harebell import errors
-from harebell.client.messages import Delivery
+from harebell.client.messages import Acknowledger, Delivery
 
 __all__ = ["ConsumerCore"]
 
@@ -17,9 +17,16 @@ class ConsumerCore:
     ended        called once with the reason when the broker cancelled it or the channel died; None after our own cancel
     interrupted  called instead when another wire channel will take the place of this one
     forget       called when the broker takes back what it delivered: drops what the program has not got, gives the tags
+    unseen       the deliveries that the program has not got, the earliest first
+    settler      what its deliveries are bound to
     """
 
-    __slots__ = ("answered", "append", "cancelling", "ended", "forget", "interrupted", "no_ack", "queue", "tag")
+    __slots__ = (
+        "answered", "append", "cancelling", "ended", "forget", "interrupted", "no_ack", "queue", "settler", "tag",
+        "unseen",
+    )  # fmt: skip
+
+    settler: Acknowledger
 
     def __init__(
         self,
@@ -30,6 +37,7 @@ class ConsumerCore:
         ended: Callable[[errors.HarebellError | None], None],
         forget: Callable[[], Iterable[int]],
         interrupted: Callable[[], None] = lambda: None,
+        unseen: Callable[[], Iterable[Delivery]] = tuple,
     ) -> None:
         self.tag = tag
         self.queue = queue
@@ -38,5 +46,6 @@ class ConsumerCore:
         self.ended = ended
         self.forget = forget
         self.interrupted = interrupted
+        self.unseen = unseen
         self.answered = False  # its consume-ok is there
         self.cancelling = False

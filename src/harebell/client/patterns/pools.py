@@ -284,7 +284,8 @@ class ChannelPool(Pool[Channel]):
             return channel
 
         def clean(channel: Channel) -> bool:
-            left = channel.subscriptions.active or channel.core.deliveries.unacked or channel.parked
+            core = channel.core
+            left = channel.subscriptions.active or core.deliveries.unacked or core.unseen.first() or channel.parked
             return not left and self._modes[id(channel)].unchanged()
 
         super().__init__("channel", make, clean, max_size=max_size, idle=idle, timeout=timeout)

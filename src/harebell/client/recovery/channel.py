@@ -269,7 +269,10 @@ class ChannelRecovery:
         """What was counted of the channel so far."""
         core = self.requests.core
         tally = of_publishes(core.publishes)
-        tally.update(of_deliveries(core.deliveries, core.last_tag if core.reason is None else core.deliveries.last_tag))
+        if core.reason is None:
+            tally.update(of_deliveries(core.deliveries, core.last_tag, core.unseen))
+        else:
+            tally.update(of_deliveries(core.deliveries, core.deliveries.last_tag))
         tally.update(self._before)
         tally.update(self._carried.tally())
         tally["buffered"] += self.subscriptions.buffered

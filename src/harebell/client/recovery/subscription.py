@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from harebell import errors
@@ -37,13 +38,15 @@ class Subscription:
     ahead     taken from the buffer by a thread, and not handed out yet; the thread needs no lock for these
     channel   the wire channel that its deliveries came on; None before the first
     core      its wire consumer; None while there is none
+    seen      called with the tag of each delivery that is handed out, unless it needs no acknowledgement
+    arrived   called instead with the tag of each that comes, where middlewares see it at once and may settle it
     on_end    called once when it has ended for good
     finished  no more deliveries will come; `reason` is why, None after a cancel by the program
     """
 
     __slots__ = (
-        "ahead", "arguments", "buffer", "bytes", "channel", "core", "deliver", "exclusive", "finished", "no_ack",
-        "on_end", "queue", "reason", "tag", "transport", "waiters",
+        "ahead", "arguments", "arrived", "buffer", "bytes", "channel", "core", "deliver", "exclusive", "finished",
+        "no_ack", "on_end", "queue", "reason", "seen", "tag", "transport", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +61,8 @@ class Subscription:
         self.deliver: Callable[[Delivery], None] | None = None
         self.channel: ChannelCore | None = None
         self.core: ConsumerCore | None = None
+        self.seen: Callable[[int], None] | None = None
+        self.arrived: Callable[[int], None] | None = None
         self.on_end: Callable[[Subscription], None] | None = None
         self.buffer: deque[Delivery] = deque()
         self.bytes = 0
@@ -79,6 +84,8 @@ class Subscription:
     def take(self) -> Delivery:
         delivery = self.buffer.popleft()
         self.bytes -= delivery.body_size
+        if self.seen is not None:
+            self.seen(delivery.delivery_tag)
         if self.transport.overfull:
             self._taken()
         return delivery
@@ -92,6 +99,9 @@ class Subscription:
         else:
             taken = [buffer.popleft() for _ in range(most)]
             self.bytes -= sum([delivery.body_size for delivery in taken])
+        if self.seen is not None:
+            for delivery in taken:
+                self.seen(delivery.delivery_tag)
         if self.transport.overfull:
             self._taken()
         return taken
@@ -138,8 +148,15 @@ class Subscription:
             self.transport = transport
         self.channel = channel
         self.core = consumer = ConsumerCore(
-            self.tag, self.queue, self.no_ack, self.deliver or self.append, self.ended, self.forget, self.interrupted
-        )
+            self.tag, self.queue, self.no_ack, self.deliver or self.append, self.ended, self.forget, self.interrupted,
+            self.unseen,
+        )  # fmt: skip
+        self.seen = self.arrived = None
+        if not self.no_ack:
+            if self.deliver is None:
+                self.seen = channel.deliveries.unacked.add
+            else:
+                self.arrived = channel.deliveries.unacked.add
         qos_slot = FutureSlot(qos, transport.loop.create_future()) if qos is not None else None
         if qos_slot is not None:
             channel.request(qos_slot)
@@ -157,6 +174,11 @@ class Subscription:
                 channel.abandon(slot)
                 raise
         await transport.reply(slot, seconds, channel.abandon, deadline)
+
+    def unseen(self) -> Iterator[Delivery]:
+        """The deliveries that the program has not got, the earliest first."""
+        # A thread may take from `ahead` meanwhile: copying it is one call of C.
+        return chain(self.ahead.copy(), self.buffer)
 
     def forget(self) -> list[int]:
         """The broker takes back what it delivered: drop what the program has not got, and give the tags of it."""

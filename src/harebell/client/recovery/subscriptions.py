@@ -12,6 +12,7 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.slots import copy_of
+from harebell.client.messages import Delivery
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import HookedChannel, SubscribeArgs
 from harebell.client.recovery.recorded_topology import Late
@@ -67,7 +68,7 @@ class Subscriptions:
         if prefetch is not None:
             self.requests.mode_changes += 1
         if self._chains.has("delivery_event"):
-            subscription.deliver = self._chains.event("delivery_event", subscription.append)
+            subscription.deliver = _seen_by(self._chains.event("delivery_event", subscription.append), subscription)
         await self._around(innermost, subscription, prefetch, again=False)
         self.active[subscription] = None
         subscription.on_end = self._ended
@@ -218,6 +219,17 @@ class Subscriptions:
                     await self._restore(subscription, core, transport, [], late)
                 except errors.ChannelError:
                     return  # the channel is opened again, and reports what it could not restore
+
+
+def _seen_by(relay: Callable[[Delivery], None], subscription: Subscription) -> Callable[[Delivery], None]:
+    """What takes deliveries where middlewares see each one as it comes."""
+
+    def deliver(delivery: Delivery) -> None:
+        if subscription.arrived is not None:
+            subscription.arrived(delivery.delivery_tag)
+        relay(delivery)
+
+    return deliver
 
 
 def _adjust(subscription: Subscription, args: SubscribeArgs) -> None:

@@ -122,7 +122,7 @@ class SocketReader:
 
     def ack(self, delivery_tag: int) -> None:
         """Acknowledges every delivery up to and with this one."""
-        self._channel.settlement.ack(delivery_tag, multiple=True)
+        self._channel.settlement.ack_uncounted(delivery_tag)
         self._send()
 
     def close(self) -> None:
