@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,3 +59,14 @@ def test_the_session_is_set_up_for_the_source(
     assert (Path(os.environ["JAVA_HOME"]) / "bin" / "java").exists()
     monkeypatch.setattr(sys, "executable", str(interpreters.executable))
     assert session() is spark
+
+
+@pytest.mark.spark
+def test_each_thread_that_asks_for_the_session_finds_what_is_registered_with_it(spark: SparkSession) -> None:
+    def written() -> None:
+        frame = session().createDataFrame([(b"",)], "nothing binary")
+        frame.write.format("amqp").mode("append").option("exchange", "").option("routingKey", "work").save()
+
+    with ThreadPoolExecutor(1) as pool:  # its thread has no session
+        refused = pool.submit(written).exception(60)
+    assert "cannot write column 'nothing'" in str(refused)

@@ -18,7 +18,7 @@ from harebell.spark.runtime.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
 
-__all__ = ["session"]
+__all__ = ["activate", "session"]
 
 EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -51,6 +51,20 @@ def session(app_name: str = "harebell", master: str = "local[2]", **conf: str) -
     Raises MissingDependency when PySpark, pyarrow, gRPC (for Connect) or a Java of at least 17 is missing; the text
     says how to get it.
     """
+    spark = _started(app_name, master, conf)
+    activate(spark)
+    return spark
+
+
+def activate(spark: SparkSession) -> None:
+    """Makes it the session of the calling thread: only there does Spark find what was registered with it.
+
+    A thread that did not make the session has none, and Spark says DATA_SOURCE_NOT_FOUND.
+    """
+    spark.createDataFrame([], "n int")  # does that, and is the only public method that does
+
+
+def _started(app_name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
     try:
         import pyarrow  # noqa: F401
         from pyspark.sql import SparkSession as SparkSession

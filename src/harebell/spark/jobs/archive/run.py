@@ -22,6 +22,7 @@ from harebell.spark.jobs.archive.table import make_table
 from harebell.spark.jobs.failures import our_error, unwrapped_errors
 from harebell.spark.options import source_options
 from harebell.spark.runtime.queries import POLL_SECONDS, rows_read, start_query
+from harebell.spark.runtime.session import activate
 from harebell.spark.schema import row_schema
 from harebell.spark.source import family
 
@@ -96,10 +97,11 @@ def archive(
     given = {"maxMessagesPerTrigger": str(MESSAGES_PER_BATCH), **(options or {}), "url": url}
     runs = [_Run(queue, given) for queue in queues]  # asks the broker: a missing queue is reported first
     archived = make_table(path, table)
-    spark.dataSource.register(ArchiveSink)
     with ExitStack() as stack, unwrapped_errors():
         for run in runs:
             stack.enter_context(run.opened(archived))
+        activate(spark)
+        spark.dataSource.register(ArchiveSink)
         if every is None:
             for run in runs:
                 run.start(spark, archived, key_words, None)
