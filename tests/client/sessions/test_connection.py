@@ -199,6 +199,15 @@ async def test_a_broker_that_keeps_no_session_is_reported(caplog: pytest.LogCapt
         assert "modest" not in caplog.text
 
 
+async def test_the_log_names_a_lost_peer_once(
+    connection: Connection, session: Session, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.cut()
+    await session.sync()
+    lines = [record.getMessage() for record in caplog.records if "connection lost" in record.getMessage()]
+    assert [line.count(connection.parameters.peer) for line in lines] == [1]
+
+
 async def test_a_connection_has_so_many_channels(broker: Broker) -> None:
     async with connect(broker.url + "?channel_max=2") as connection:
         async with connection.session(), connection.session():

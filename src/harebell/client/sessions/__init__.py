@@ -2,8 +2,7 @@
 
 connection      dials, and attaches sessions again
 session         what a program calls; consumer, transaction, branch, messages
-core            one session over all its transports: what it sent, what it waits for
-transport       one transport: the engine, the handshake
+core            one session over all its transports: what it sent, what it waits for; one transport
 """
 
 from harebell.client.sessions.branch import Branch, Xid

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from harebell import errors
 from harebell.client.sessions.calls import Call, Sent
-from harebell.client.sessions.core import SessionCore
+from harebell.client.sessions.core.session import SessionCore
 from harebell.protocol.v010 import Command, Struct, commands as c, structs as s
 from harebell.protocol.v010.domains import XaStatus
 from harebell.protocol.v010.typed_values import StructValue

@@ -20,9 +20,9 @@ from typing import Final, Literal, Self
 from harebell import errors
 from harebell.client.opening import Opening
 from harebell.client.recovery.policy import Backoff
+from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.recovery import SessionRecovery
 from harebell.client.sessions.session import Session
-from harebell.client.sessions.transport import SessionTransport
 from harebell.client.transport.dialling import Credentials, Dialer
 from harebell.client.url import ConnectionParameters, parameters_of
 from harebell.protocol.v010 import Map

@@ -16,9 +16,9 @@ from typing import Final, Self
 
 from harebell import errors
 from harebell.client.sessions.calls import Call, Sent
-from harebell.client.sessions.core import SessionCore
+from harebell.client.sessions.core.session import SessionCore
+from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.messages import Delivery
-from harebell.client.sessions.subscription import Subscription
 from harebell.protocol.conversion.field_values import to_map
 from harebell.protocol.v010 import commands as c
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode, CreditUnit, FlowMode

@@ -11,8 +11,8 @@ import logging
 from harebell import errors
 from harebell.client.core.slots import copy_of
 from harebell.client.recovery.policy import Backoff, Pauses
-from harebell.client.sessions.core import SessionCore
-from harebell.client.sessions.transport import SessionTransport
+from harebell.client.sessions.core.session import SessionCore
+from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.transport.deadlines import Deadlines
 from harebell.client.transport.dialling import Dialer
 
@@ -73,7 +73,8 @@ class SessionRecovery:
             self._end(reason)
             return
         if self.reviving is None:
-            logger.warning("connection to %s lost: %s", self.transport.parameters.peer, reason)
+            told = "; ".join([str(reason), *getattr(reason, "__notes__", ())])  # one of them names the peer
+            logger.warning("connection lost: %s", told)
             self.reviving = self.loop.create_task(self._revive(self._pauses, reason))
             self.reviving.add_done_callback(self._revived)
 

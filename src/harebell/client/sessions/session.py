@@ -17,10 +17,10 @@ from harebell.client.messages import Message, Publication
 from harebell.client.sessions.branch import Branch, Manager, Xid
 from harebell.client.sessions.calls import Batch, Call, Sent
 from harebell.client.sessions.consumer import Consumer, subscribe_commands
-from harebell.client.sessions.core import SessionCore
+from harebell.client.sessions.core.session import SessionCore
+from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.descriptions import ExchangeDescription, QueueDescription, exchange_of, queue_of
 from harebell.client.sessions.messages import Delivery, transfer
-from harebell.client.sessions.subscription import Subscription
 from harebell.client.sessions.transaction import Transaction
 from harebell.protocol.conversion.field_values import to_map
 from harebell.protocol.v010 import Command, Map, Struct, commands as c

@@ -9,7 +9,7 @@ from typing import Self
 
 from harebell import errors
 from harebell.client.sessions.calls import Call, Sent
-from harebell.client.sessions.core import SessionCore
+from harebell.client.sessions.core.session import SessionCore
 from harebell.client.sessions.messages import Delivery
 from harebell.protocol.v010 import commands as c
 

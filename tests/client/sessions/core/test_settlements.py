@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.client.sessions.settlements import Settlements, ranges_of
+from harebell.client.sessions.core.settlements import Settlements, ranges_of
 from harebell.protocol.v010 import commands as c
 from harebell.protocol.v010.values import MAX_RANGES, Ranges
 

@@ -25,12 +25,12 @@ from typing import Any, Final, Protocol, cast
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
-from harebell.client.sessions import refusals
 from harebell.client.sessions.calls import Call, Rejection, Sent, Waiting
-from harebell.client.sessions.deliveries import Deliveries
-from harebell.client.sessions.gate import Gate
+from harebell.client.sessions.core import refusals
+from harebell.client.sessions.core.deliveries import Deliveries
+from harebell.client.sessions.core.gate import Gate
+from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.messages import Delivery
-from harebell.client.sessions.transport import SessionTransport
 from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.protocol.v010 import (
     AttachmentState,

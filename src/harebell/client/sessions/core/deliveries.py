@@ -10,9 +10,9 @@ from typing import Final, Protocol, cast
 
 from harebell import errors
 from harebell.client.sessions.calls import Call, Sent, Waiting
+from harebell.client.sessions.core.settlements import Settlements, ranges_of
+from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.messages import Delivery
-from harebell.client.sessions.settlements import Settlements, ranges_of
-from harebell.client.sessions.subscription import Subscription
 from harebell.protocol.v010 import Command, Content, commands as c
 from harebell.protocol.v010.structs import Acquired
 

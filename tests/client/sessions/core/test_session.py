@@ -160,7 +160,7 @@ async def test_completions_of_what_was_never_sent() -> None:
                 await session.sync()
 
 
-async def test_the_broker_closes_the_connection() -> None:
+async def test_the_broker_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     on = upon(c.ExecutionSync, lambda peer: peer.control(k.ConnectionClose(320, "CONNECTION_FORCED - maintenance")))
     async with scripted(on) as (url, peers), connect(url, backoff=FAST, timeout=20) as connection:
         async with connection.session("s") as session:
@@ -170,6 +170,10 @@ async def test_the_broker_closes_the_connection() -> None:
             await session.sync()
         assert len(peers) == 2
         assert k.ConnectionCloseOk() in peers[0].seen
+        told = (
+            f"connection lost: 320 CONNECTION_FORCED - maintenance; {connection.parameters.peer} closed the connection"
+        )
+        assert told in caplog.text
 
 
 async def test_a_first_attach_that_was_cut_waits_for_the_lost_connection() -> None:
@@ -270,7 +274,7 @@ async def test_a_query_without_a_result() -> None:
 
 async def test_calls_wait_for_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that completes nothing holds its callers back, in their order."""
-    monkeypatch.setattr("harebell.client.sessions.core.ENOUGH_COMMANDS", 3)
+    monkeypatch.setattr("harebell.client.sessions.core.session.ENOUGH_COMMANDS", 3)
     held: list[tuple[Peer, Content]] = []
 
     def on(peer: Peer, event: object) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from harebell import errors
-from harebell.client.sessions.handshake import Handshake, close_error
+from harebell.client.sessions.core.handshake import Handshake, close_error
 from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v010 import ConnectionState, Control, Engine, Event, Role, controls as k

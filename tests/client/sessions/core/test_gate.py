@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from harebell import errors
-from harebell.client.sessions.gate import MOST_ENTERING, Gate
+from harebell.client.sessions.core.gate import MOST_ENTERING, Gate
 
 
 class Case:

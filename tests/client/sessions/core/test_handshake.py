@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harebell import errors
-from harebell.client.sessions.handshake import Handshake, close_error
+from harebell.client.sessions.core.handshake import Handshake, close_error
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v010 import Control, Engine, Role, controls as k
 
