@@ -453,6 +453,7 @@ ROWS: dict[str, Row] = {
     "purges 1 M": filled(lambda queue: (m.QueuePurge(queue), m.QueuePurgeOk)),
     "purges 1 M persistent": filled(lambda queue: (m.QueuePurge(queue), m.QueuePurgeOk), durable=True),
     "deletes a queue of 1 M": filled(lambda queue: (m.QueueDelete(queue), m.QueueDeleteOk)),
+    "deletes a queue of 1 M persistent": filled(lambda queue: (m.QueueDelete(queue), m.QueueDeleteOk), durable=True),
     "lets 1 M expire": filled(arguments={"x-message-ttl": 8000}),
     "gets from 1 M that expire": got,
     "declares 10,000 durable queues": pipelined(_declare),

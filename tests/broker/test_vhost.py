@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,9 @@ def test_streams_bring_their_virtual_host_back_and_go_with_it(tmp_path: Path) ->
 
 
 def test_a_disk_that_will_not_let_go_of_a_stream(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object) -> Iterator[None]:
         raise OSError(5, "Input/output error")
+        yield
 
     add(kit)
     client = kit.client()

@@ -279,6 +279,14 @@ class Batch:
             except OSError as error:
                 self.fail(error)
 
+    def remove_after_commit(self, removal: Work) -> None:
+        """Remove the files of what was deleted, in slices, once the catalog does not name them any more."""
+
+        def remove() -> None:
+            self.slices.run(removal)
+
+        self.after_commit.append(remove)
+
     def sweep(self) -> None:
         """Remove in slices what the catalog still has of queues and exchanges that are deleted."""
         if self.catalog.unswept and not self._sweeping:

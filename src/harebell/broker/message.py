@@ -98,9 +98,10 @@ class Held:
     priority  of its level in the queue
     count     deliveries so far that ended without an acknowledgement
     gone      it left the queue from the middle, and is removed when it comes to the head
+    listed    the deadlines of a backlog that it has an entry in
     """
 
-    __slots__ = ("count", "deadline", "gone", "message", "position", "priority")
+    __slots__ = ("count", "deadline", "gone", "listed", "message", "position", "priority")
 
     def __init__(self, message: Message, position: int, deadline: int = 0, priority: int = 0) -> None:
         self.message = message
@@ -109,6 +110,7 @@ class Held:
         self.priority = priority
         self.count = 0
         self.gone = False
+        self.listed: object = None
 
     def __lt__(self, other: Held) -> bool:
         return self.position < other.position

@@ -354,9 +354,9 @@ class VirtualHost:
         if self.folders.pop(queue.name, None) is not None:
             self.catalog.remove_queue(self.name, queue.name)
         if isinstance(queue, StreamQueue):
-            self.batch.after_commit.append(queue.log.delete)
+            self.batch.remove_after_commit(queue.log.delete())
         if journal is not None:
-            self.batch.after_commit.append(journal.delete)
+            self.batch.remove_after_commit(journal.delete())
         self._churn.queue_deleted += 1
         self.events.queue_deleted(self.name, queue, user)
         if answer is not None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
+import pytest
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harebell.broker.message import Address, Held, Message
-from harebell.broker.queues.backlog import SLACK, Backlog
+from harebell.broker.queues.backlog import Backlog
+from harebell.broker.swept import SLACK
 from harebell.protocol.v091 import Content
 
 TOP = 3
@@ -108,4 +113,53 @@ def test_messages_that_left_are_not_kept_until_their_deadline(copies: int) -> No
             assert backlog.pop() is one
             backlog.put_back(one)
         backlog.pop()
-    assert len(backlog._deadlines) + len(backlog._timely) <= 2 * SLACK + 4
+    assert len(backlog._deadlines) <= 2 * SLACK + 4
+
+
+class Counted(Held):
+    """A message that counts how often its queue asks whether it is gone."""
+
+    asked = 0
+
+    @property
+    def gone(self) -> bool:
+        Counted.asked += 1
+        return self.is_gone
+
+    @gone.setter
+    def gone(self, value: bool) -> None:
+        self.is_gone = value
+
+
+LEAVES: dict[str, Callable[[list[Held]], list[Held]]] = {
+    "in order": lambda messages: messages[:],
+    "in the opposite order": lambda messages: messages[::-1],
+    "in no order": lambda messages: Random(0).sample(messages, len(messages)),
+    "all but the first": lambda messages: messages[1:],
+}
+
+
+@pytest.mark.parametrize("leaves", LEAVES)
+@pytest.mark.parametrize("come", ["new", "back", "with deadlines", "with any deadlines"])
+def test_no_call_takes_longer_because_there_are_many_messages(come: str, leaves: str) -> None:
+    """Messages leave one by one from a long queue: no step looks at more than a small part of it."""
+    backlog, many, random = Backlog(), 20_000, Random(1)
+    deadlines: dict[str, Callable[[int], int]] = {
+        "with deadlines": lambda position: position + 1,
+        "with any deadlines": lambda position: random.randrange(1, many),
+    }
+    messages: list[Held] = []
+    for position in range(many):
+        message = Counted(held(0).message, position, deadlines[come](position) if come in deadlines else 0)
+        messages.append(message)
+        (backlog.put_back if come == "back" else backlog.push)(message)
+    longest = 0
+    for leaving in LEAVES[leaves](messages):
+        Counted.asked = 0
+        backlog.remove(leaving)
+        longest = max(longest, Counted.asked)
+        Counted.asked = 0
+        assert backlog.first() is not None or not backlog.count
+        assert backlog.next_deadline or not backlog.count or "deadlines" not in come
+        longest = max(longest, Counted.asked)
+    assert longest < many // 5

@@ -12,7 +12,6 @@ while the broker is down are routed when it starts. A message leaves the journal
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from functools import partial
 from typing import Final, Protocol
@@ -22,6 +21,7 @@ from harebell.broker.forwarding import Forwarding, hashed_properties, whole_mess
 from harebell.broker.message import MarkedMessage, Message
 from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.journal import Journal
+from harebell.broker.swept import Heap
 from harebell.broker.timers import Timer, Timers
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.splice import replace_properties
@@ -31,7 +31,7 @@ __all__ = ["Delayed", "Delays", "Hold"]
 
 DELAY_ID: Final = "x-delay-id"
 STEP: Final = 8  # queues of one message in a step
-SLACK: Final = 1024  # entries of revoked messages before the heap is rebuilt without them
+SLACK: Final = 1024  # entries of revoked messages before they are swept
 
 
 class Delayed:
@@ -57,6 +57,10 @@ class Delayed:
         return (self.due, self.number) < (other.due, other.number)
 
 
+def _is_revoked(entry: Delayed) -> bool:
+    return entry.message is None
+
+
 class Home(Forwarding, Protocol):
     """The part of a virtual host that a delayed exchange uses."""
 
@@ -71,8 +75,8 @@ class Delays:
         self._vhost = vhost
         self._exchange = exchange
         self._journal: Journal | None = None
-        self._heap: list[Delayed] = []
-        self._by_id: dict[str, list[Delayed]] = {}
+        self._heap: Heap[Delayed] = Heap(_is_revoked)
+        self._by_id: dict[str, dict[int, Delayed]] = {}  # the second key is the number
         self._number = 0  # of the next message
         self._count = 0
         self._timer: Timer | None = None
@@ -84,7 +88,7 @@ class Delays:
 
     def pending(self) -> Iterator[Delayed]:
         """The held messages, in the order in which they are routed."""
-        return (entry for entry in sorted(self._heap) if entry.message is not None)
+        return iter(sorted(self._heap))
 
     def hold(self, message: Message, delay: int, keys: tuple[str, ...]) -> None:
         """Hold a message for `delay` milliseconds."""
@@ -104,34 +108,32 @@ class Delays:
         entry = Delayed(due, self._number, delay, message, keys, delay_id)
         self._number += 1
         self._count += 1
-        heapq.heappush(self._heap, entry)
+        self._heap.push(entry)
         if delay_id is not None:
-            self._by_id.setdefault(delay_id, []).append(entry)
+            self._by_id.setdefault(delay_id, {})[entry.number] = entry
         self._arm()
 
     def revoke(self, delay_id: str) -> int:
         """Drop the messages with this id. Returns their number."""
-        entries = self._by_id.pop(delay_id, [])
-        for entry in entries:
+        entries = self._by_id.pop(delay_id, {})
+        for entry in entries.values():
             entry.message = None
+            self._count -= 1
             if self._journal is not None:
                 self._journal.settle(entry.number)
-        self._count -= len(entries)
-        if len(self._heap) > 2 * self._count + SLACK:
-            self._heap = [entry for entry in self._heap if entry.message is not None]
-            heapq.heapify(self._heap)
+            if len(self._heap) > 2 * self._count + SLACK:
+                self._heap.sweep()
         self._arm()
         return len(entries)
 
     def forget(self) -> None:
         """Drop everything: the exchange is deleted."""
         self.deleted = True
-        self._heap.clear()
-        self._by_id.clear()
-        self._count = 0
+        self._vhost.batch.slices.discard(*self._heap.containers())
+        self._heap, self._by_id, self._count = Heap(_is_revoked), {}, 0
         self._arm()
         if self._journal is not None:
-            self._journal.delete()
+            self._vhost.batch.slices.run(self._journal.delete())
             self._journal = None
 
     # -- on disk -------------------------------------------------------------------------------------------------
@@ -164,10 +166,8 @@ class Delays:
         """Set the one timer, to the first message that was not revoked."""
         if self._releasing:
             return  # it is set when that is done
-        heap = self._heap
-        while heap and heap[0].message is None:
-            heapq.heappop(heap)
-        due = heap[0].due if heap else None
+        first = self._heap.first()
+        due = None if first is None else first.due
         if self._timer is not None:
             if self._timer.deadline == due:
                 return
@@ -181,8 +181,8 @@ class Delays:
     def _release_due(self) -> Work:
         """Route the messages that are due, one after the other, each in steps where it goes to many queues."""
         try:
-            while self._heap and self._heap[0].due <= self._vhost.timers.now():
-                yield from self._release(heapq.heappop(self._heap))
+            while (first := self._heap.first()) is not None and first.due <= self._vhost.timers.now():
+                yield from self._release(self._heap.pop())
                 yield
         finally:
             self._releasing = False
@@ -195,7 +195,7 @@ class Delays:
         self._count -= 1
         if entry.delay_id is not None:
             same = self._by_id[entry.delay_id]
-            same.remove(entry)
+            del same[entry.number]
             if not same:
                 del self._by_id[entry.delay_id]
         vhost, source = self._vhost, message.content

@@ -3,15 +3,13 @@
 A plain queue needs no backlog: a deque is enough (`contents.PlainContents`). A backlog costs a `Held` for each message,
 and in return these are O(1), or O(log n) with a deadline: push, pop of the first message of the highest priority,
 return to the old place, removal anywhere. A removed message is marked as gone and stays in its line until it comes to
-the head, or until half of the line is gone. Deadlines that arrive in order, as those of a queue's TTL do, are in a line
-of their own and cost O(1).
+the head, or until a sweep clears it, which begins when many are gone.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from operator import attrgetter
@@ -19,59 +17,70 @@ from typing import Final
 
 from harebell.broker.message import Held
 from harebell.broker.queues.consumer import OUTPUT_BYTES
+from harebell.broker.queues.deadlines import Deadlines
 from harebell.broker.queues.removed import Removed
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
 from harebell.broker.store.queue_log.journal import Journal
+from harebell.broker.swept import PART, SLACK, Heap, Line
 
-__all__ = ["SLACK", "Backlog", "Level"]
+__all__ = ["Backlog", "Level"]
 
 FEED: Final = 512  # messages that one consumer gets until the share is looked at
 TURN: Final = 8  # what a consumer's turn costs, beside its messages, in a share
-SLACK: Final = 64  # entries of removed messages before they are cleared
+_is_gone = attrgetter("gone")
 
 
 class Level:
     """The messages of one priority: those in their places, and those that came back, by position."""
 
-    __slots__ = ("busy", "gone", "ready", "returned")
+    __slots__ = ("busy", "gone", "line", "returned")
 
     def __init__(self) -> None:
         self.busy = False  # in the backlog's set of levels that may have messages
-        self.gone = 0  # upper bound of the removed ones in `ready`
-        self.ready: deque[Held] = deque()
-        self.returned: list[Held] = []
+        self.gone = 0  # upper bound of the removed ones, since the last sweep
+        self.line: Line[Held] = Line(_is_gone)
+        self.returned: Heap[Held] = Heap(_is_gone)
 
     def first(self) -> Held | None:
-        returned, ready = self.returned, self.ready
-        while returned and returned[0].gone:
-            heapq.heappop(returned)
-        while ready and ready[0].gone:
-            ready.popleft()
-        head = ready[0] if ready else None
-        if returned and (head is None or returned[0] < head):  # not always: levels may have been merged since
-            return returned[0]
+        head = self.line.first()
+        if self.returned.entries:
+            back = self.returned.first()
+            if back is not None and (head is None or back < head):  # not always: levels may have been merged since
+                return back
         return head
 
     def pop(self) -> Held | None:
         held = self.first()
         if held is not None:
-            if self.returned and self.returned[0] is held:
-                heapq.heappop(self.returned)
-            else:
-                self.ready.popleft()
+            self.drop_first(held)
         return held
+
+    def drop_first(self, held: Held) -> None:
+        """Take the message that is the first one."""
+        if self.returned.entries and self.returned.first() is held:
+            self.returned.pop()
+        else:
+            self.line.popleft()
 
     def lost_one(self) -> None:
         """Note that one of the messages was marked as gone."""
+        line, returned = self.line, self.returned
+        first = line.swept or line.ready
+        if first and first[0].gone:  # most often the first one: messages expire in the order in which they came
+            first.popleft()
+            return
         self.gone += 1
-        if self.gone > len(self.ready) // 2 + SLACK:
-            self.ready = deque(held for held in self.ready if not held.gone)
-            self.gone = 0
+        if returned.entries:
+            returned.drop_gone()
+        line.drop_gone()
+        if self.gone > (len(line) + len(returned)) // PART + SLACK:
+            swept_line, swept_returned = line.sweep(), returned.sweep()
+            if swept_line if len(line) >= len(returned) else swept_returned:
+                self.gone = 0
 
     def __iter__(self) -> Iterator[Held]:
-        returned = sorted(held for held in self.returned if not held.gone)
-        yield from heapq.merge(returned, (held for held in self.ready if not held.gone))
+        yield from heapq.merge(sorted(self.returned), self.line)
 
 
 class Backlog:
@@ -90,8 +99,7 @@ class Backlog:
         self.count = self.bytes = 0
         self.levels = [Level() for _ in range(top + 1)]
         self.busy = 0
-        self._timely: deque[Held] = deque()  # by deadline and position
-        self._deadlines: list[tuple[int, int, Held]] = []  # a heap of those not in that order
+        self._deadlines = Deadlines()
 
     @property
     def top(self) -> int:
@@ -104,16 +112,9 @@ class Backlog:
         self.bytes += held.message.content.body_size
         if not level.busy:
             self._has_work(level, held.priority)
-        deadline = held.deadline
-        if deadline:
-            timely = self._timely
-            if len(timely) > 2 * self.count + SLACK:
-                self._forget_gone()
-            if not timely or timely[-1].deadline <= deadline:
-                timely.append(held)
-            else:
-                self._add_deadline(held)
-        level.ready.append(held)
+        if held.deadline:
+            self._deadlines.add(held)
+        level.line.ready.append(held)
 
     def put_back(self, held: Held) -> None:
         """Put a message that was taken back to its old place."""
@@ -124,24 +125,12 @@ class Backlog:
         if not level.busy:
             self._has_work(level, held.priority)
         if held.deadline:
-            self._add_deadline(held)
-        heapq.heappush(level.returned, held)
+            self._deadlines.add(held)
+        level.returned.push(held)
 
     def _has_work(self, level: Level, priority: int) -> None:
         level.busy = True
         self.busy |= 1 << priority
-
-    def _add_deadline(self, held: Held) -> None:
-        if len(self._deadlines) > 2 * self.count + SLACK:
-            self._forget_gone()
-        heapq.heappush(self._deadlines, (held.deadline, held.position, held))
-
-    def _forget_gone(self) -> None:
-        """Drop the deadlines of messages that have left: they would hold the messages in memory until then."""
-        self._timely = deque(held for held in self._timely if not held.gone)
-        alive = {id(entry[2]): entry for entry in self._deadlines if not entry[2].gone}
-        self._deadlines = list(alive.values())
-        heapq.heapify(self._deadlines)
 
     def first(self) -> Held | None:
         """The next message, which stays in the backlog."""
@@ -183,6 +172,8 @@ class Backlog:
         held.gone = True
         self.count -= 1
         self.bytes -= held.message.content.body_size
+        if held.listed is not None:
+            self._deadlines.lost(1)
         return held
 
     def pop_many(self, count: int, size: int) -> list[Held]:
@@ -191,15 +182,15 @@ class Backlog:
         while self.busy and len(taken) < count and taken_bytes <= size:
             priority = self.busy.bit_length() - 1
             level = self.levels[priority]
-            ready, returned = level.ready, level.returned
+            line, returned = level.line, level.returned
             while len(taken) < count and taken_bytes <= size:
-                if returned or not ready:
+                if returned.entries or line.swept or not line.ready:
                     held = level.pop()
                     if held is None:
                         self.has_no_work(priority)
                         break
                 else:
-                    held = ready.popleft()
+                    held = line.ready.popleft()
                     if held.gone:
                         continue
                 held.gone = True
@@ -207,6 +198,8 @@ class Backlog:
                 taken.append(held)
         self.count -= len(taken)
         self.bytes -= taken_bytes
+        if self._deadlines.used:
+            self._deadlines.lost(len(taken))
         return taken
 
     def remove(self, held: Held) -> None:
@@ -215,27 +208,18 @@ class Backlog:
         self.count -= 1
         self.bytes -= held.message.content.body_size
         self.levels[held.priority].lost_one()
+        if held.listed is not None:
+            self._deadlines.lost(1)
 
     @property
     def next_deadline(self) -> int:
         """The earliest deadline; 0 when there is none."""
-        timely, deadlines = self._timely, self._deadlines
-        while timely and timely[0].gone:
-            timely.popleft()
-        while deadlines and deadlines[0][2].gone:
-            heapq.heappop(deadlines)
-        if not deadlines:
-            return timely[0].deadline if timely else 0
-        return min(deadlines[0][0], timely[0].deadline) if timely else deadlines[0][0]
+        return self._deadlines.first()
 
     def expired(self, now: int) -> Iterator[Held]:
         """Take the messages whose deadline has passed, wherever they are."""
-        while 0 < self.next_deadline <= now:
-            timely, deadlines = self._timely, self._deadlines
-            if not deadlines or (timely and (timely[0].deadline, timely[0].position) < deadlines[0][:2]):
-                held = timely.popleft()
-            else:
-                held = heapq.heappop(deadlines)[2]
+        deadlines = self._deadlines
+        while (held := deadlines.pop_due(now)) is not None:
             self.remove(held)
             yield held
 
@@ -245,15 +229,15 @@ class Backlog:
         self.levels = [Level() for _ in range(top + 1)]
         for held in messages:
             held.priority = priority(held)
-            self.levels[held.priority].ready.append(held)
+            self.levels[held.priority].line.append(held)
         self.busy = (1 << top + 1) - 1
         for level in self.levels:
             level.busy = True
 
     def remove_all(self) -> Removed:
         """Remove everything."""
-        lines = [line for level in self.levels for line in (level.ready, level.returned)]
-        removed = Removed(self.count, lines, (self._timely, self._deadlines))
+        lines = [line for level in self.levels for line in (*level.line.containers(), *level.returned.containers())]
+        removed = Removed(self.count, lines, self._deadlines.containers())
         self._empty(self.top)
         return removed
 
@@ -281,13 +265,15 @@ class Backlog:
 
     def after(self, level: int, start: int, limit: int, end: int) -> list[Held]:
         """The first `limit` messages of a priority from position `start` on; `end` is the one after the last."""
-        ready = self.levels[level].ready
-        if end - start <= limit:  # near the end: search from there
-            found = [each for each in takewhile(lambda held: held.position >= start, reversed(ready)) if not each.gone]
-        else:
-            skip = bisect_left(ready, start, key=attrgetter("position"))
-            found = list(islice((held for held in islice(ready, skip, None) if not held.gone), limit))
-        found += (held for held in self.levels[level].returned if not held.gone and held.position >= start)
+        line, found = self.levels[level].line, list[Held]()
+        for part in line.containers():
+            if end - start <= limit:  # near the end: search from there
+                near = takewhile(lambda held: held.position >= start, reversed(part))
+                found += [held for held in near if not held.gone]
+            else:
+                skip = bisect_left(part, start, key=attrgetter("position"))
+                found += islice((held for held in islice(part, skip, None) if not held.gone), limit)
+        found += (held for held in self.levels[level].returned if held.position >= start)
         return sorted(found, key=attrgetter("position"))[:limit]
 
     def __iter__(self) -> Iterator[Held]:

@@ -42,7 +42,7 @@ from harebell.broker.queues.settings import (
     retry_delay,
 )
 from harebell.broker.queues.turns import Consumers
-from harebell.broker.slices import Share
+from harebell.broker.slices import Share, Work
 from harebell.broker.store.queue_log.journal import Journal
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.splice import header_frame_size
@@ -100,6 +100,7 @@ class ClassicQueue(Queue):
         self.expiry: Expiry | None = None  # with a backlog
         self._enriching: Enriching | None = None  # the contents, while they move into a backlog
         self._plain = True  # without a backlog and a journal
+        self._writes_later = False  # whether a work will let the journal be flushed once more
         self._levels = levels(settings)  # by the priority of a message; None: one for all
         self._leveled = self._levels  # of the backlog
         self._refused: dict[int, int] = {}  # how many consumers' frames a message did not fit, by its position
@@ -420,15 +421,14 @@ class ClassicQueue(Queue):
 
     def purging(self) -> Generator[None, None, int]:
         """Purge, in steps. Returns the number of messages."""
-        count, away = self.message_count, list[Held]()
-        if self._retries is not None:
-            away = self._retries.messages()
-            count += self._retries.clear()
+        count, away = self.message_count, None if self._retries is None else self._retries.remove_all()
         removed, journal = self.contents.remove_all(), self.journal
         if journal is not None:
-            journal.settle_many(sorted(held.position for held in away))
             journal.settle_paged()
         self._refresh_views()
+        if away is not None:
+            count += away.count
+            yield from away.steps(journal)
         yield from removed.steps(journal)
         return count
 
@@ -484,7 +484,19 @@ class ClassicQueue(Queue):
             self.journal.sync_settlements()
 
     def flush(self) -> int:
-        return 0 if self.journal is None else self.journal.flush()
+        if self.journal is None:
+            return 0
+        ticket = self.journal.flush()
+        if self.journal.unfinished and not self._writes_later:
+            self._writes_later = True
+            self.batch.slices.later(self._write_more())
+        return ticket
+
+    def _write_more(self) -> Work:
+        self._writes_later = False
+        if self.journal is not None:
+            self.journal.touch()
+        yield
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         if self.journal is None:

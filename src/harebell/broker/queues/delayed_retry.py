@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from harebell.broker.message import Held
+from harebell.broker.queues.removed import Removed
 from harebell.broker.timers import Timer, Timers
 
 __all__ = ["Retries"]
+
+SHARE: Final = 512  # messages that return to their queue at a time
+
+_Entry: TypeAlias = "tuple[int, int, Held]"  # due time, position, message
 
 
 class Retries:
@@ -23,7 +29,7 @@ class Retries:
 
     def __init__(self, timers: Timers, due: Callable[[list[Held]], None]) -> None:
         self._timers, self._due = timers, due
-        self._heap: list[tuple[int, int, Held]] = []  # due time, position, message
+        self._heap: list[_Entry] = []
         self._timer: Timer | None = None
         self.bytes = 0
 
@@ -40,16 +46,12 @@ class Retries:
         self.bytes += held.size
         self._arm()
 
-    def messages(self) -> list[Held]:
-        return [held for _, _, held in self._heap]
-
-    def clear(self) -> int:
-        """Drop all of them. Returns their number."""
-        count = len(self._heap)
-        self._heap.clear()
-        self.bytes = 0
+    def remove_all(self) -> Removed:
+        """Remove all of them."""
+        removed = Removed(len(self._heap), [_Waiting(self._heap)])
+        self._heap, self.bytes = [], 0
         self._arm()
-        return count
+        return removed
 
     def _arm(self) -> None:
         when = self._heap[0][0] if self._heap else None
@@ -61,10 +63,25 @@ class Retries:
 
     def _ring(self) -> None:
         self._timer = None
-        now, ready = self._timers.now(), []
-        while self._heap and self._heap[0][0] <= now:
+        now, ready = self._timers.now(), list[Held]()
+        while self._heap and self._heap[0][0] <= now and len(ready) < SHARE:  # others are still due when armed
             held = heapq.heappop(self._heap)[2]
             self.bytes -= held.size
             ready.append(held)
         self._arm()
         self._due(ready)
+
+
+class _Waiting:
+    """The messages of a heap, for one who takes all of them: they are not gone, though not in the queue's backlog."""
+
+    def __init__(self, heap: list[_Entry]) -> None:
+        self._heap = heap
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def pop(self) -> Held:
+        held = self._heap.pop()[2]
+        held.gone = False
+        return held

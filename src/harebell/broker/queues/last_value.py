@@ -11,16 +11,14 @@ one is dropped then.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
 
 from harebell.broker.message import Held
 from harebell.broker.queues.backlog import Backlog
 from harebell.broker.queues.removed import Removed
+from harebell.broker.swept import SLACK, STEP
 from harebell.routing.table_values import canonical
 
 __all__ = ["LastValueBacklog"]
-
-SLACK: Final = 64  # keys of messages that have left before they are forgotten
 
 
 class LastValueBacklog(Backlog):
@@ -30,24 +28,25 @@ class LastValueBacklog(Backlog):
         super().__init__(top)
         self._key = key
         self._latest: dict[Hashable, Held] = {}
+        self._unswept: dict[Hashable, Held] = {}  # as `_latest`; a sweep has not looked at them
 
     def push(self, held: Held) -> None:
         super().push(held)
         value = self._value(held)
         if value is None:
             return
-        before = self._latest.get(value)
+        before = self._latest_of(value)
         self._latest[value] = held
-        if before is not None and not before.gone:
+        if before is not None:
             self.remove(before)
             self._settle(before)
-        elif len(self._latest) > 2 * self.count + SLACK:
-            self._latest = {value: held for value, held in self._latest.items() if not held.gone}
+        elif self._unswept or len(self._latest) > 2 * self.count + SLACK:
+            self._sweep()
 
     def put_back(self, held: Held) -> None:
         value = self._value(held)
-        latest = None if value is None else self._latest.get(value)
-        if latest is not None and latest.position > held.position and not latest.gone:
+        latest = None if value is None else self._latest_of(value)
+        if latest is not None and latest.position > held.position:
             self._settle(held)
             return
         super().put_back(held)
@@ -55,8 +54,25 @@ class LastValueBacklog(Backlog):
             self._latest[value] = held
 
     def remove_all(self) -> Removed:
-        self._latest.clear()
-        return super().remove_all()
+        keys = [_Keys(self._latest), _Keys(self._unswept)]
+        self._latest, self._unswept = {}, {}
+        return super().remove_all().and_then(Removed(0, (), keys))
+
+    def _latest_of(self, value: Hashable) -> Held | None:
+        """The message with this key that waits."""
+        held = self._latest.get(value)
+        if held is None:
+            held = self._unswept.get(value)
+        return None if held is None or held.gone else held
+
+    def _sweep(self) -> None:
+        """Forget the keys of messages that have left, of STEP keys at a time."""
+        if not self._unswept:
+            self._latest, self._unswept = {}, self._latest
+        for _ in range(min(STEP, len(self._unswept))):
+            value, held = self._unswept.popitem()
+            if not held.gone:
+                self._latest.setdefault(value, held)
 
     def _settle(self, held: Held) -> None:
         if self.journal is not None:
@@ -66,3 +82,16 @@ class LastValueBacklog(Backlog):
         headers = held.message.content.decode_properties().headers
         value = None if headers is None else headers.get(self._key)
         return None if value is None else canonical(value)
+
+
+class _Keys:
+    """The entries of a dict, for one who takes all of them."""
+
+    def __init__(self, entries: dict[Hashable, Held]) -> None:
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def pop(self) -> object:
+        return self._entries.popitem()

@@ -13,16 +13,16 @@ each holder.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, TypeAlias
 
 from harebell.broker.message import Given, Held, Message
-from harebell.broker.queues.backlog import SLACK, Backlog, Level
+from harebell.broker.queues.backlog import Backlog, Level
 from harebell.broker.queues.base import Back
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.removed import Removed
+from harebell.broker.swept import SLACK, Heap
 from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing.table_values import canonical
 
@@ -55,7 +55,17 @@ class _Group:
         return False  # in a heap of (position, group), where positions are equal only for one group
 
 
-_Heads: TypeAlias = "list[tuple[int, _Group]]"
+_Heads: TypeAlias = "Heap[tuple[int, _Group]]"
+
+
+def _heads(holder: Holder | None) -> _Heads:
+    """A heap for the groups of this holder, by the positions at which they are listed."""
+
+    def is_gone(entry: tuple[int, _Group]) -> bool:
+        at, group = entry
+        return group.holder is not holder or group.listed != at
+
+    return Heap(is_gone)
 
 
 class GroupBacklog(Backlog):
@@ -66,7 +76,7 @@ class GroupBacklog(Backlog):
         self._header = header
         self._name = bytes([len(name := header.encode())]) + name
         self._groups: dict[Hashable | None, _Group] = {}
-        self._free: _Heads = []
+        self._free = _heads(None)
         self._held: dict[Holder, _Heads] = {}  # of the holders of groups
         self._holds: dict[Holder, int] = {}  # number of groups
 
@@ -77,7 +87,7 @@ class GroupBacklog(Backlog):
         held.group = self._group_of(held.message)
         super().push(held)
         group = self._group(held.group)
-        group.line.ready.append(held)
+        group.line.line.append(held)
         self._list(group)
 
     def put_back(self, held: Held) -> None:
@@ -87,11 +97,10 @@ class GroupBacklog(Backlog):
         again.count, again.group = held.count, held.group
         returned = self.levels[0].returned
         if len(returned) > 2 * self.count + SLACK:
-            returned[:] = [each for each in returned if not each.gone]
-            heapq.heapify(returned)
+            returned.sweep()
         super().put_back(again)
         group = self._group(again.group)
-        heapq.heappush(group.line.returned, again)
+        group.line.returned.push(again)
         self._list(group)
 
     def remove(self, held: Held) -> None:
@@ -118,9 +127,8 @@ class GroupBacklog(Backlog):
     def remove_all(self) -> Removed:
         """Remove the ready messages; consumers still hold their groups."""
         removed = super().remove_all()
-        self._free.clear()
-        for heads in self._held.values():
-            heads.clear()
+        self._free = _heads(None)
+        self._held = {holder: _heads(holder) for holder in self._held}
         self._groups = {key: group for key, group in self._groups.items() if group.holder is not None}
         for group in self._groups.values():
             group.line, group.listed = Level(), None
@@ -149,28 +157,30 @@ class GroupBacklog(Backlog):
     @property
     def any_free(self) -> bool:
         """Whether any consumer may take a message."""
-        return self._head(self._free, None) is not None
+        return self._head(self._free) is not None
 
     def waiting_holders(self) -> list[Holder]:
         """The holders of groups with ready messages."""
-        return [holder for holder, heads in self._held.items() if self._head(heads, holder) is not None]
+        return [holder for holder, heads in self._held.items() if self._head(heads) is not None]
 
     def take(self, holder: Holder | None) -> GroupHeld | None:
         """Take the oldest message that this holder may have; it holds the group until `release` (None: no holder)."""
-        heads = self._free
-        group = self._head(heads, None)
-        own_heads = self._held.get(holder, []) if holder is not None else []
-        own = self._head(own_heads, holder)
-        if own is not None and (group is None or own_heads[0] < heads[0]):
-            heads, group = own_heads, own
-        if group is None:
+        first, own_first = self._head(self._free), None
+        own = self._held.get(holder) if holder is not None else None
+        if own is not None:
+            own_first = self._head(own)
+        if own is not None and own_first is not None and (first is None or own_first < first):
+            heads, first = own, own_first
+        else:
+            heads = self._free
+        if first is None:
             return None
-        heapq.heappop(heads)
+        heads.pop()
+        group = first[1]
         group.listed = None
         held = group.line.first()
         assert isinstance(held, GroupHeld)
-        if group.line.returned:
-            heapq.heappop(group.line.returned)
+        group.line.drop_first(held)
         if holder is not None and held.group is not None:
             self._hold(group, holder)
         self.remove(held)
@@ -181,7 +191,7 @@ class GroupBacklog(Backlog):
         if group.holder is None:
             group.holder = holder
             self._holds[holder] = self._holds.get(holder, 0) + 1
-            self._held.setdefault(holder, [])
+            self._held.setdefault(holder, _heads(holder))
         group.out += 1
 
     def release(self, held: GroupHeld) -> None:
@@ -205,24 +215,21 @@ class GroupBacklog(Backlog):
         if head is None or (group.listed is not None and group.listed <= head.position):
             return
         if group.holder is None and len(self._free) > 2 * len(self._groups) + SLACK:
-            self._free[:] = [(at, each) for at, each in self._free if each.holder is None and each.listed == at]
-            heapq.heapify(self._free)
+            self._free.sweep()
         group.listed = head.position
-        heapq.heappush(self._free if group.holder is None else self._held[group.holder], (head.position, group))
+        heads = self._free if group.holder is None else self._held[group.holder]
+        heads.push((head.position, group))
 
-    def _head(self, heads: _Heads, holder: Holder | None) -> _Group | None:
-        """The group at the top of a heap, after outdated entries are removed."""
-        while heads:
-            position, group = heads[0]
+    def _head(self, heads: _Heads) -> tuple[int, _Group] | None:
+        """The first entry of a heap, after outdated ones are removed."""
+        while (entry := heads.first()) is not None:
+            position, group = entry
             head = group.line.first()
-            if group.holder is holder and group.listed == position:
-                if head is not None and head.position == position:
-                    return group
-                group.listed = None
-                heapq.heappop(heads)
-                self._list(group)
-            else:
-                heapq.heappop(heads)
+            if head is not None and head.position == position:
+                return entry
+            heads.pop()
+            group.listed = None
+            self._list(group)
         return None
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.queue_log import segment
 from harebell.broker.store.queue_log.cursor import QueueCursor
-from harebell.broker.store.queue_log.log import QueueLog
+from harebell.broker.store.queue_log.log import RETIRED, QueueLog
 from harebell.broker.store.queue_log.records import HEADER_BYTES, NUMBER_BYTES, NUMBERED, TRANSIENT, Stored
 from tests.broker.store.faults import Disk, HandCommit
 
@@ -58,6 +58,11 @@ class Bench:
             if number % batch == batch - 1:
                 self.log.flush()
         self.log.flush()
+
+    def flush(self) -> None:
+        self.log.flush()
+        while self.log.unfinished:
+            self.log.flush()
 
     def names(self, ending: str) -> list[str]:
         return sorted(name for name in self.disk.listdir(PATH) if name.endswith(ending))
@@ -145,7 +150,7 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     assert {record.position: record.delivery_count for record in records if record.delivery_count} == {61: 3}
     assert backlog(log) == left
     assert log.count == len(left)
-    log.delete()
+    assert list(log.delete())
     assert not (tmp_path / "q").exists()
     commit.stop()
 
@@ -212,7 +217,7 @@ def test_positions_that_are_not_stored_hold_nothing_up() -> None:
     count = len(bench.names(".log"))
     for position in range(0, 70, 2):
         bench.log.settle(position)
-    bench.log.flush()
+    bench.flush()
     assert len(bench.names(".log")) < count / 2
     assert bench.log.count == 5
     assert positions(bench.restart()) == [70, 72, 74, 76, 78]
@@ -287,11 +292,32 @@ def test_many_settlements_of_one_message_are_written_anew(monkeypatch: pytest.Mo
 def test_purge_and_go_on() -> None:
     bench = Bench()
     bench.fill(range(30))
-    assert bench.log.purge() == 30
-    assert (bench.log.count, bench.names(".log")) == (0, [])
+    bench.log.settle(0, 30)
+    bench.flush()
+    assert (bench.log.count, bench.names(".log")) == (0, bench.names(".log")[-1:])
     bench.fill(range(30, 33))
     assert backlog(bench.log) == [30, 31, 32]
     assert positions(bench.restart()) == [30, 31, 32]
+
+
+def test_one_flush_unlinks_a_few_segments_and_settles_the_others() -> None:
+    bench = Bench()
+    bench.fill(range(100))
+    count = len(bench.names(".log"))
+    bench.log.settle(0, 99)
+    bench.log.flush()
+    assert count - len(bench.names(".log")) == RETIRED
+    assert positions(bench.restart()) == [99]
+    bench.log.close()
+    assert len(bench.names(".log")) == 1
+
+
+def test_closing_unlinks_all_segments_that_are_left() -> None:
+    bench = Bench()
+    bench.fill(range(100))
+    bench.log.settle(0, 100)
+    bench.log.close()
+    assert bench.names(".log") == []
 
 
 def test_rest_closes_the_files() -> None:
@@ -444,7 +470,7 @@ def test_a_segment_with_numbers_stays_until_they_are_in_positions_on_disk() -> N
     bench.fill(range(6, 20))
     names = bench.names(".log")
     bench.log.settle(0, 20)
-    bench.log.flush()
+    bench.flush()
     assert bench.names(".log") == [names[0], names[-1]]  # the last one is being written
     assert bench.log.count == 0
     bench.commit.covered = ticket - 1
@@ -459,18 +485,20 @@ def test_a_segment_with_numbers_stays_until_they_are_in_positions_on_disk() -> N
     assert bench.names(".log") == []
 
 
-@pytest.mark.parametrize("end", ["purge", "close", "rest"])
+@pytest.mark.parametrize("end", ["flush", "close", "rest"])
 def test_a_held_segment_goes_in_the_end(end: str) -> None:
-    bench = Bench(segment_bytes=1 << 20)
-    numbered(bench, 0, 3)
+    bench = Bench()
+    numbered(bench, 0, 6)
     ticket = bench.log.flush()
-    bench.log.purge()
-    assert len(bench.names(".log")) == 1
+    bench.fill(range(6, 20))
+    bench.log.settle(0, 20)
+    bench.flush()
+    first = bench.names(".log")[0]
     bench.commit.covered = ticket
     getattr(bench.log, end)()
-    assert bench.names(".log") == []
-    bench.fill([3])
-    assert positions(bench.restart()) == [3]
+    assert first not in bench.names(".log")
+    bench.fill([20])
+    assert positions(bench.restart()) == [20]
 
 
 def test_numbered_messages_are_read_in_runs() -> None:
@@ -820,10 +848,9 @@ class Model:
                 self.read(fast=number % 2 == 0, count=number // 2 + 1)
             case "purge":
                 self.flush()
-                count = len(self.alive)
                 self.settled.update(self.written)
-                assert log.purge() == count
-                self.settled_written.update(self.written)
+                log.settle(0, self.position)
+                self.flush()
             case "fault":
                 self.bench.disk.fail(number, (errno.ENOSPC, errno.EIO, 0)[number % 3])
             case "kill":

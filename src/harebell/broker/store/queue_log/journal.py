@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from harebell.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message
+from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.cursor import QueueCursor
 from harebell.broker.store.queue_log.log import QueueLog
 from harebell.broker.store.queue_log.records import NUMBER_BYTES, NUMBERED, TRANSIENT, Stored
@@ -96,7 +97,7 @@ class Journal:
         self.log.append(position, message.address.wire, frames, expiry, flags, marks)
         if not self._dirty:
             self._used = True
-            self._touch()
+            self.touch()
 
     def page_out(self, position: int, message: Message) -> None:
         """Write a message without keeping it in memory; only when there are `paged` messages, or after `is_full`."""
@@ -115,13 +116,13 @@ class Journal:
         """Settle `count` messages from `position` on."""
         if self._used:
             self.log.settle(position, count)
-            self._touch()
+            self.touch()
 
     def settle_many(self, positions: Sequence[int]) -> None:
         """Settle the messages at these positions, which are in order."""
         if self._used and positions:
             self.log.settle_many(positions)
-            self._touch()
+            self.touch()
 
     def fed(self, position: int, count: int, no_ack: bool) -> None:
         """Note that `count` messages from `position` on went to a consumer."""
@@ -130,15 +131,21 @@ class Journal:
                 self.log.settle(position, count)
             else:
                 self.log.delivered(position + count)
-            self._touch()
+            self.touch()
 
     def returned(self, held: Held) -> None:
         """Note that a message came back."""
         if self._used:
             self.log.returned(held.position, held.count)
-            self._touch()
+            self.touch()
 
-    def _touch(self) -> None:
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last `flush` left work for another one: many segments have nothing left at once."""
+        return self.log.unfinished
+
+    def touch(self) -> None:
+        """Let the end of the batch flush the journal."""
         if not self._dirty:
             self._dirty, self._idle = True, False
             self._changed()
@@ -159,12 +166,12 @@ class Journal:
         """Let the sync of the next `flush` cover the settlements too, those that were written before included."""
         if self._used:
             self._syncs_settlements = True
-            self._touch()
+            self.touch()
 
     def sync_recovered(self) -> None:
         """Let the sync of the next `flush` cover what recovery found."""
         self._used = self._syncs_recovered = True
-        self._touch()
+        self.touch()
 
     # -- reading back --------------------------------------------------------------------------------------------
 
@@ -287,9 +294,10 @@ class Journal:
         self._forget_page()
         self.log.close()
 
-    def delete(self) -> None:
+    def delete(self) -> Work:
+        """Remove the journal's files, in steps."""
         self._forget_page()
-        self.log.delete()
+        return self.log.delete()
 
 
 class Addresses(dict[bytes, Address]):

@@ -52,6 +52,7 @@ from harebell.broker.store.queue_log.segment import Segment
 __all__ = ["SEGMENT_BYTES", "QueueLog"]
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
+RETIRED: Final = 2  # segments that one flush unlinks: the file system takes some milliseconds to free one
 FOR_GOOD: Final = 1 << 62  # a sync that never comes: a recovered segment stays until the next start
 _pack_head, _pack_fields = HEAD.pack, FIELDS.pack
 _BASE: Final = attrgetter("base")
@@ -107,7 +108,10 @@ class QueueLog:
         self._recovered: list[Segment] = []  # segments of an earlier process, which may not have synced them
         self._renamed = False  # whether names in the folder have changed since it was synced
         self._unsure = False  # whether the earlier process may not have synced the folder and its files
-        self._held: dict[Segment, None] = {}  # all settled, but the positions of sessions are not on disk
+        # All settled, but the positions of sessions are not on disk, or the last flush had unlinked enough.
+        self._held: dict[Segment, None] = {}
+        self._retirable = RETIRED  # segments that this flush may still unlink
+        self.unfinished = False  # whether it had to leave some for another one
         self._retired: list[str] = []  # settlements of segments that were unlinked
         self._leaving: tuple[int, list[str]] = (0, [])  # those of them that may be unlinked after that sync
 
@@ -179,6 +183,7 @@ class QueueLog:
 
     def flush(self) -> int:
         """Write the batch. Returns the ticket of the sync that will cover its messages, 0 when none need one."""
+        self._retirable, self.unfinished = RETIRED, False
         if self._batch:
             if self._settled_end and not self._tried and not self._numbered:
                 self._leave_out_settled()
@@ -364,9 +369,11 @@ class QueueLog:
 
     def _retire(self, segment: Segment) -> bool:
         """Unlink a segment with nothing left, or hold it while its numbers are needed. Returns whether it is gone."""
-        if segment.numbered > self._commit.covered:
+        if segment.numbered > self._commit.covered or not self._retirable:
             self._held[segment] = None
+            self.unfinished = self.unfinished or not self._retirable
             return False
+        self._retirable -= 1
         self._held.pop(segment, None)
         if segment is self._settled_of:
             self._close_settled()
@@ -467,6 +474,7 @@ class QueueLog:
     def rest(self) -> None:
         """Close the open files; the next write opens them again. The batch must be empty."""
         if self._held:
+            self._retirable = RETIRED
             self._write_settlements()
         self._close_settled()
         if self._fd >= 0:
@@ -476,6 +484,8 @@ class QueueLog:
     def close(self) -> None:
         """Write and sync everything; a log without messages loses its files."""
         self.flush()
+        while self.unfinished:
+            self.flush()
         if self._tail is not None and not self._tail.left:
             self._drop_tail()
         self.sync_recovered()
@@ -498,20 +508,8 @@ class QueueLog:
             self._recovered.pop()
         return ticket
 
-    def purge(self) -> int:
-        """Settle everything. Returns the number of messages."""
-        count = self.count
-        self.flush()
-        for segment in tuple(self._segments):
-            segment.settle(segment.base, segment.end)
-            self._changed[segment] = None
-        if self._tail is not None:
-            self._drop_tail()
-        self._write_settlements()
-        return count
-
-    def delete(self) -> None:
-        """Remove the log and its folder."""
+    def delete(self) -> Iterator[None]:
+        """Remove the log and its folder, a file a step."""
         self._close_settled()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -526,6 +524,7 @@ class QueueLog:
             return
         for name in sorted(names):  # a segment before its settlements: a half-deleted log must not come back whole
             remove(self._files, f"{self.path}/{name}")
+            yield
         self._files.rmdir(self.path)
 
     def _drop_tail(self) -> None:

@@ -23,7 +23,7 @@ import os
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -271,13 +271,14 @@ class StreamLog:
         for segment in self._segments:
             self._commit.close(segment.fd)
 
-    def delete(self) -> None:
-        """Remove the log and its folder."""
+    def delete(self) -> Iterator[None]:
+        """Remove the log and its folder, a file a step."""
         for segment in self._segments:
             self._commit.hand_over(segment.fd)
         with suppress(FileNotFoundError):
             for name in sorted(self._files.listdir(str(self.path))):
                 self._files.unlink(f"{self.path}/{name}")
+                yield
             self._files.rmdir(str(self.path))
 
     # -- damage --------------------------------------------------------------------------------------------------
