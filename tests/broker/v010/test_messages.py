@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from harebell.broker.message import Address
-from harebell.broker.v010.messages import CACHED, ForeignContent, Outgoing, content_of, is_exact
+from harebell.broker.v010.messages import ForeignContent, content_of, is_exact
 from harebell.errors import LocalProtocolError
 from harebell.protocol import v010, v091
 from harebell.protocol.v010 import (
@@ -33,18 +33,13 @@ def native(delivery: DeliveryProperties, message: MessageProperties, *more: byte
     return v010.Content(0, b"", encode_content(0, header, b"body", 65_535), 4)
 
 
-def old(properties: Properties) -> v091.Content:
-    frames = v091.encode_content(1, properties, b"body", 131_072)
-    return v091.Content(1, b"", frames, 4)
-
-
 @given(of_compound(DeliveryProperties), of_compound(MessageProperties))
 def test_any_message_of_0_10_has_a_form_of_0_9_1(delivery: Any, message: Any) -> None:
     try:
         content = native(delivery, message)
     except LocalProtocolError:
         return
-    frames = ForeignContent(content).frames
+    frames = ForeignContent.of(content).frames
     stored_content(1, frames).decode_properties()
     if is_exact(content):
         again = content_of(Address(delivery.exchange or "", delivery.routing_key or ""), stored_content(1, frames))
@@ -58,19 +53,9 @@ def test_an_origin_comes_back_as_it_is() -> None:
     unknown = b"\0\0\0\x06\x77\x01\0\0ab"
     content = native(DeliveryProperties(exchange=""), MessageProperties(application_headers={"u": ID}), unknown)
     assert not is_exact(content)
-    again = content_of(ADDRESS, stored_content(1, ForeignContent(content).frames), content.header)
+    again = content_of(ADDRESS, stored_content(1, ForeignContent.of(content).frames), content.header)
     assert again.header == content.header
     assert again.body == b"body"
-
-
-def test_the_cache_is_bounded() -> None:
-    outgoing = Outgoing()
-    for number in range(3 * CACHED):
-        frames = old(Properties(correlation_id=str(number))).frames
-        first = outgoing.stored(ADDRESS, frames)
-        assert outgoing.stored(ADDRESS, frames) is first
-    large = v091.encode_content(1, Properties(), bytes(100_000), 131_072)
-    assert outgoing.stored(ADDRESS, large).body_size == 100_000
 
 
 # -- between clients ----------------------------------------------------------------------------------------------

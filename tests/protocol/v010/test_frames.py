@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from harebell.protocol.v010.frames import command_frames, control_frames, largest, payload_of, rechannelled
+from harebell.protocol.v010.frames import (
+    channel_of,
+    command_frames,
+    control_frames,
+    largest,
+    payload_of,
+    rechannelled,
+)
 from tests.protocol.v010.samples import frame
 
 
@@ -25,5 +32,6 @@ def test_joined_and_moved(payload: bytes, size: int, channel: int) -> None:
     assert payload_of(frames) == payload
     assert largest(frames) <= size
     assert rechannelled(frames, channel) == control_frames(channel, payload, size)
+    assert channel_of(rechannelled(frames, channel)) == channel
     assert payload_of(b"x" + frames + b"y", 1, 1 + len(frames)) == payload
     assert payload_of(b"") == b""

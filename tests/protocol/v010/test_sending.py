@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, strategies as st
 
 from harebell import errors
 from harebell.protocol.v010 import sending as module
@@ -130,3 +131,61 @@ def test_hostile_sets_cost_what_they_change() -> None:
         sending.confirmed(((0, 19_999),) * 1000)
     assert sending.incomplete == 1
     assert sending.pending_bytes == 0
+
+
+SENDS = st.tuples(st.just("send"), st.integers(1, 5), st.integers(0, 2))
+SAYS = st.tuples(st.sampled_from(["completed", "confirmed", "expected"]), st.integers(0, 40), st.integers(0, 9))
+
+
+@given(st.lists(st.one_of(SENDS, SAYS), max_size=40), st.integers(1, 6))
+def test_commands_sent_together_are_kept_as_single_ones_are(steps: list[tuple[str, int, int]], most: int) -> None:
+    alone: SendingHalf[str] = SendingHalf()
+    together: SendingHalf[str] = SendingHalf()
+    makes = [lambda part: f"a{part.decode()}", lambda part: f"b{part.decode()}"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_IN_RUN", most)
+        for said, low, length in steps:
+            if said == "send":
+                parts = [b"%d" % number for number in range(alone.next, alone.next + low)]
+                if length == 2:
+                    for part in parts:
+                        assert alone.send(f"c{part.decode()}", 3) == together.send(f"c{part.decode()}", 3)
+                else:
+                    firsts = [alone.send(makes[length](part), len(part)) for part in parts]
+                    assert together.send_run(parts, sum(map(len, parts)), makes[length]) == firsts[0]
+            else:
+                ranges = ((low, low + length),)
+                if said == "expected":
+                    ranges = ((min(low, alone.next), min(low, alone.next)),)
+                elif low + length >= alone.next:
+                    continue
+                mine, other = getattr(alone, said)(ranges), getattr(together, said)(ranges)
+                if said == "expected":
+                    assert (mine.runs, mine.gaps, mine.lost) == (other.runs, other.gaps, other.lost)
+                else:
+                    assert mine == other
+            for name in ("next", "pending_bytes", "incomplete", "mark", "room", "flush_due"):
+                assert getattr(alone, name) == getattr(together, name), name
+            assert alone.unsafe() == together.unsafe()
+            assert [item for item in alone.unsafe_singles() if item[0] == "c"] == together.unsafe_singles()
+
+
+def test_there_is_room_for_a_run_or_there_is_none() -> None:
+    sending: SendingHalf[str] = SendingHalf(max_commands=3)
+    sending.send("a", 1)
+    with pytest.raises(errors.LocalProtocolError, match="1 commands"):
+        sending.send_run([b"1", b"2", b"3"], 3, bytes.decode)
+    assert sending.send_run([b"1", b"2"], 2, bytes.decode) == 1
+    assert not sending.room
+
+
+def test_a_run_is_completed_in_parts_or_whole() -> None:
+    sending: SendingHalf[str] = SendingHalf()
+    sending.send_run([b"1", b"22", b"333"], 6, bytes.decode)
+    sending.completed(((1, 1),))
+    assert (sending.pending_bytes, sending.unsafe()) == (4, ["1", "333"])
+    sending.completed(((0, 2),))
+    assert (sending.pending_bytes, sending.unsafe()) == (0, [])
+    sending.send_run([b"4", b"5"], 2, bytes.decode)
+    sending.completed(((3, 4),))
+    assert (sending.pending_bytes, sending.unsafe(), sending.room) == (0, [], True)

@@ -12,27 +12,37 @@ from typing import Any, Final, TypeVar
 from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
 
-__all__ = ["SHARE", "rejected_in_steps", "returning"]
+__all__ = ["LETTERS", "SHARE", "rejected_in_steps", "returning"]
 
 SHARE: Final = 512  # deliveries settled in one step
 LETTERS: Final = 8  # ..., where they are dead-lettered
 
 E = TypeVar("E", bound="tuple[Any, ...]")  # a delivery: its first part is its queue
+S = TypeVar("S")  # deliveries of a share
+
+
+def _queues_of(share: Any) -> set[Queue]:
+    return {entry[0] for entry in share.values()}
 
 
 def returning(
-    shares: Iterable[dict[int, E]], give_back: Callable[[dict[int, E]], None], queues: Iterable[Queue] = ()
+    shares: Iterable[S],
+    give_back: Callable[[S], None],
+    queues: Iterable[Queue] = (),
+    *,
+    queues_of: Callable[[S], set[Queue]] = _queues_of,
 ) -> Work:
     """Give shares of deliveries back to their queues, which deliver nothing until the last one has returned.
 
-    A queue is held from its first delivery on, `queues` from the first share on.
+    A queue is held from its first delivery on, `queues` from the first share on. `queues_of` says which are a share's:
+    else it is a table of deliveries, each of which begins with its queue.
     """
     held = dict.fromkeys(queues)
     for queue in held:
         queue.hold()
     try:
         for taken in shares:
-            for queue in {entry[0] for entry in taken.values()}.difference(held):
+            for queue in queues_of(taken).difference(held):
                 queue.hold()
                 held[queue] = None
             give_back(taken)

@@ -8,22 +8,26 @@ passed over: the specification lets a client name transfers that are settled, or
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
-from harebell.broker.connections.settling import SHARE, rejected_in_steps, returning
+from harebell.broker.connections.settling import LETTERS, SHARE, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import Held
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.browse import View
 from harebell.broker.slices import Work
-from harebell.broker.v010.subscription import Entry, Window
+from harebell.broker.v010.delivered import Delivered, Taker, Unsettled, Windows
 
-__all__ = ["MOST_BROWSED", "Deliveries", "select"]
+__all__ = ["MOST_BROWSED", "Deliveries", "Ranges", "select"]
 
 MOST_BROWSED: Final = 16_384  # browsed messages that can still be acquired; older ones cannot any more
 
+_LAST: Final = 1 << 62
+
+Ranges: TypeAlias = "Sequence[tuple[int, int]]"  # sorted, without overlaps
+Share: TypeAlias = "list[Delivered]"
 T = TypeVar("T")
 
 
@@ -41,65 +45,70 @@ def select(table: dict[int, T], ranges: Iterable[tuple[int, int]]) -> list[int]:
     return found
 
 
+class ByNumber(Mapping[int, "tuple[Queue]"]):
+    """The deliveries that are not settled, one by one: for who looks periodically. `list` of it is a copy."""
+
+    def __init__(self, entries: Unsettled) -> None:
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return self._entries.count
+
+    def __iter__(self) -> Iterator[int]:
+        return self._entries.numbers()
+
+    def __getitem__(self, number: int) -> tuple[Queue]:
+        run = self._entries.of(number)
+        if run is None:
+            raise KeyError(number)
+        return (run.queue,)
+
+
 class Deliveries:
     """The deliveries of one session. `watched` once a queue asked to be notified of each acknowledgement."""
 
     def __init__(self, counts: ChannelCounts) -> None:
         self._counts = counts
-        self.entries: dict[int, Entry] = {}
-        self.windows: dict[int, Window] = {}
-        self.browsed: dict[int, Entry] = {}
+        self.unsettled = Unsettled()
+        self.windows = Windows()
+        self.browsed: dict[int, tuple[Queue, Taker, int]] = {}  # queue, subscription and place of each
         self.watched = False
+        self.entries = ByNumber(self.unsettled)
 
-    def windowed(self, ranges: Iterable[tuple[int, int]]) -> list[int]:
-        """The transfers in these ranges whose completion gives credit back."""
-        return select(self.windows, ranges)
+    def shares(self, ranges: Ranges) -> Iterator[Share]:
+        """Take the deliveries in these ranges out of the table, a share at a time."""
+        return self.unsettled.shares(ranges, SHARE)
 
-    def completed(self, numbers: Iterable[int]) -> None:
-        """Give back the credit of transfers that the client has completed."""
-        windows = self.windows
-        for number in numbers:
-            subscription, size, epoch = windows.pop(number)
-            subscription.completed(size, epoch)
-
-    def completing(self, numbers: Sequence[int]) -> Work:
-        """As `completed`, in steps."""
-        for start in range(0, len(numbers), SHARE):
-            self.completed(number for number in numbers[start : start + SHARE] if number in self.windows)
-            yield
-
-    def shares(self, numbers: Sequence[int]) -> Iterator[dict[int, Entry]]:
-        """Take the deliveries with these numbers out of the table, a share at a time."""
-        entries = self.entries
-        for start in range(0, len(numbers), SHARE):
-            share = {number: entries.pop(number) for number in numbers[start : start + SHARE] if number in entries}
-            if share:
-                yield share
+    def all_shares(self) -> Iterator[Share]:
+        """Take all deliveries out of the table, a share at a time."""
+        return self.shares(((0, _LAST),))
 
     # -- settling ------------------------------------------------------------------------------------------------
 
-    def accepting(self, shares: Iterable[dict[int, Entry]]) -> Work:
+    def accepting(self, shares: Iterable[Share]) -> Work:
         """Acknowledge deliveries."""
-        for taken in shares:
-            self.accept(taken)
+        for share in shares:
+            self.accept(share)
             yield
 
-    def accept(self, taken: dict[int, Entry], *, when_safe: bool = False) -> set[Queue]:
+    def accept(self, taken: Iterable[Delivered], *, when_safe: bool = False) -> set[Queue]:
         """Acknowledge deliveries. Returns the stored queues among theirs.
 
         `when_safe`: these settle the messages only when the batch's writes are on the disk.
         """
         stored: dict[Queue, list[int]] = {}
-        for queue, subscription, position, message in taken.values():
+        for run in taken:
+            queue, subscription, count = run.queue, run.subscription, run.left
             if subscription.cancelled:
-                self._counts.ack += 1
-                queue.counts.ack += 1
+                self._counts.ack += count
+                queue.counts.ack += count
             else:
-                subscription.acked += 1
+                subscription.acked += count
             if queue.stored:
-                stored.setdefault(queue, []).append(position)
+                stored.setdefault(queue, []).extend(run.positions)
             if self.watched:
-                queue.acked(message)
+                for message in run.messages:
+                    queue.acked(message)
         for queue, positions in stored.items():
             if when_safe:
                 queue.batch.when_safe(partial(queue.settle, positions))
@@ -107,33 +116,36 @@ class Deliveries:
                 queue.settle(positions)
         return set(stored)
 
-    def rejecting(self, shares: Iterable[dict[int, Entry]]) -> Work:
+    def rejecting(self, shares: Iterable[Share]) -> Work:
         """Drop deliveries, or dead-letter them by their queues' settings."""
         for share in shares:
-            for taken in rejected_in_steps(share):
-                for queue, back in _by_queue(taken.values()).items():
-                    queue.reject(back)
-                yield
+            for run in share:
+                lettered = run.queue.settings.dead_letter_exchange is not None
+                for part in run.cut(LETTERS if lettered else SHARE):
+                    run.queue.reject(part.back())
+                    yield
 
     def releasing(
-        self, shares: Iterable[dict[int, Entry]], *, failed: bool, counted: bool, queues: Collection[Queue] = ()
+        self, shares: Iterable[Share], *, failed: bool, counted: bool, queues: Collection[Queue] = ()
     ) -> Work:
         """Return deliveries to their queues; `queues` and theirs deliver nothing until all have returned."""
-        return returning(shares, partial(self._release, failed=failed, counted=counted), queues)
+        release = partial(self._release, failed=failed, counted=counted)
+        return returning(shares, release, queues, queues_of=lambda share: {run.queue for run in share})
 
-    def _release(self, taken: dict[int, Entry], *, failed: bool, counted: bool) -> None:
-        by_queue = _by_queue(taken.values())
+    def _release(self, share: Share, *, failed: bool, counted: bool) -> None:
+        by_queue: dict[Queue, list[Back]] = {}
+        for run in share:
+            if back := run.back():
+                by_queue.setdefault(run.queue, []).extend(back)
         for queue in by_queue:
             queue.before_requeue()
-        for queue, back in by_queue.items():
-            queue.requeue(back, failed=failed, counted=counted)
+        for queue, found in by_queue.items():
+            queue.requeue(found, failed=failed, counted=counted)
 
-    def restore(self, taken: Iterable[dict[int, Entry]]) -> None:
+    def restore(self, taken: Iterable[Delivered]) -> None:
         """Put deliveries back into the table: their transaction was rolled back."""
-        entries = self.entries
-        for each in taken:
-            entries |= each
-        self.entries = dict(sorted(entries.items()))
+        for run in taken:
+            self.unsettled.put_back(run)
 
     # -- browsing ------------------------------------------------------------------------------------------------
 
@@ -149,7 +161,7 @@ class Deliveries:
             entry = self.browsed.get(number)
             if entry is None:
                 continue
-            view, subscription, position, _ = entry
+            view, subscription, position = entry
             if not isinstance(view, View):  # a stream, from which nothing can be taken
                 continue
             queue = view.source
@@ -161,14 +173,5 @@ class Deliveries:
             del self.browsed[number]
             if held is not None:
                 acquired.append(number)
-                self.entries[number] = (queue, subscription, position, held)
+                self.unsettled.insert(Delivered(number, queue, subscription, (position,), [held]))
             yield
-        self.entries = dict(sorted(self.entries.items()))
-
-
-def _by_queue(entries: Iterable[Entry]) -> dict[Queue, list[Back]]:
-    found: dict[Queue, list[Back]] = {}
-    for queue, _, position, message in entries:
-        if message is not None:
-            found.setdefault(queue, []).append((position, message))
-    return found

@@ -11,7 +11,7 @@ state of the branch does not allow, 404 for an unknown one, 530 for one that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 from harebell.broker.forwarding import Sink
@@ -21,8 +21,8 @@ from harebell.broker.slices import Work
 from harebell.broker.transactions.branch import Branch, BranchState, Taken, Xid
 from harebell.broker.transactions.branches import DEFAULT_TIMEOUT, MAX_TIMEOUT
 from harebell.broker.v010.commands import LATER, Outcome
+from harebell.broker.v010.delivered import Delivered
 from harebell.broker.v010.publisher import Publisher
-from harebell.broker.v010.subscription import Entry
 from harebell.broker.v010.transactions import Transactions
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, CommandInvalid, IllegalState, NotAllowed, WrongArgument
@@ -81,10 +81,10 @@ class DistributedTransactions:
         self.branch.publish(message, queues)
         return True
 
-    def accept(self, taken: dict[int, Entry]) -> None:
+    def accept(self, taken: Iterable[Delivered]) -> None:
         """Let deliveries wait for the commit."""
         assert self.branch is not None
-        entries = [Taken(queue, position, given) for queue, _, position, given in taken.values() if given is not None]
+        entries = [Taken(run.queue, position, given) for run in taken for position, given in run.back()]
         if self.branch.state is BranchState.ACTIVE:
             self.branch.take(entries)
         else:  # it is rolled back already

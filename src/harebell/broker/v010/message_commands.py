@@ -138,19 +138,15 @@ class MessageCommands:
     def _subscription(self, tag: str | None, command: Command) -> Subscription:
         return self._session.subscriptions.get(tag or "", command.NAME)
 
-    def _numbers(self, ranges: Ranges, table: dict[int, Any], command: Command) -> list[int]:
-        """The deliveries of the table that a command names."""
-        return select(table, self._wide(ranges, command))
-
     def _wide(self, ranges: Ranges, command: Command) -> list[tuple[int, int]]:
         try:
             return wide_ranges(ranges, self._session.next_number)
         except ValueError as error:
             raise WrongArgument(f"{command.NAME}: {error}") from None
 
-    def _settle(self, number: int, command: Command, count: int, work: Work) -> Outcome:
-        """Settle deliveries: few at once, many in slices."""
-        if count > SHARE:
+    def _settle(self, number: int, command: Command, ranges: list[tuple[int, int]], work: Work) -> Outcome:
+        """Settle the deliveries in these ranges: few at once, many in slices."""
+        if sum(high - low + 1 for low, high in ranges) > SHARE:
             self._session.work(number, command, self._settling(number, work))
             return LATER
         for _ in work:
@@ -162,34 +158,32 @@ class MessageCommands:
         self._session.complete(number, number)
 
     def _accept(self, number: int, command: c.MessageAccept) -> Outcome:
-        deliveries = self._session.deliveries
-        numbers = self._numbers(command.transfers, deliveries.entries, command)
-        if self._session.transactions.selected:
-            for share in deliveries.shares(numbers):
-                self._session.transactions.accept(share)
+        session, deliveries = self._session, self._session.deliveries
+        ranges = self._wide(command.transfers, command)
+        if session.transactions.selected:
+            for share in deliveries.shares(ranges):
+                session.transactions.accept(share)
             return None
-        if self._session.dtx.branch is not None:
-            for share in deliveries.shares(numbers):
-                self._session.dtx.accept(share)
+        if session.dtx.branch is not None:
+            for share in deliveries.shares(ranges):
+                session.dtx.accept(share)
             return None
-        return self._settle(number, command, len(numbers), deliveries.accepting(deliveries.shares(numbers)))
+        return self._settle(number, command, ranges, deliveries.accepting(deliveries.shares(ranges)))
 
     def _reject(self, number: int, command: c.MessageReject) -> Outcome:
-        deliveries = self._session.deliveries
-        numbers = self._numbers(command.transfers, deliveries.entries, command)
-        return self._settle(number, command, len(numbers), deliveries.rejecting(deliveries.shares(numbers)))
+        deliveries, ranges = self._session.deliveries, self._wide(command.transfers, command)
+        return self._settle(number, command, ranges, deliveries.rejecting(deliveries.shares(ranges)))
 
     def _release(self, number: int, command: c.MessageRelease) -> Outcome:
         deliveries, ranges = self._session.deliveries, self._wide(command.transfers, command)
         if self._session.transactions.selected:  # Qpid's clients release what they accepted before they roll back
-            deliveries.restore([self._session.transactions.give_back(ranges)])
-        numbers = select(deliveries.entries, ranges)
+            deliveries.restore(self._session.transactions.give_back(ranges))
         counted = command.set_redelivered
-        work = deliveries.releasing(deliveries.shares(numbers), failed=False, counted=counted)
-        return self._settle(number, command, len(numbers), work)
+        work = deliveries.releasing(deliveries.shares(ranges), failed=False, counted=counted)
+        return self._settle(number, command, ranges, work)
 
     def _acquire(self, number: int, command: c.MessageAcquire) -> Outcome:
-        numbers = self._numbers(command.transfers, self._session.deliveries.browsed, command)
+        numbers = select(self._session.deliveries.browsed, self._wide(command.transfers, command))
         self._session.work(number, command, self._acquiring(number, numbers))
         return LATER
 

@@ -10,20 +10,15 @@ which a queue stores it; a stream does not.
 
 from __future__ import annotations
 
-from typing import Final
-
 from harebell.broker.message import STORED_CHANNEL, Address, Message
 from harebell.defaults import FRAME_MAX
 from harebell.errors import LocalProtocolError
 from harebell.protocol import v010, v091
+from harebell.protocol.conversion.contents import Headers, to_v091
 from harebell.protocol.conversion.properties import from_v091, header_of, properties_of
-from harebell.protocol.v010.frames import LARGEST_FRAME
-from harebell.protocol.v091.content import stored_content
+from harebell.protocol.v010.frames import LARGEST_FRAME, channel_of
 
 __all__ = ["ForeignContent", "Form", "Outgoing", "content_of", "is_exact"]
-
-CACHED: Final = 256  # converted messages
-CACHED_BYTES: Final = 16_384  # of one of them; converting a longer one costs little beside sending it
 
 
 class Form:
@@ -48,23 +43,38 @@ class Form:
 
 
 class ForeignContent(v091.Content):
-    """A message of AMQP 0-10 as a content of 0-9-1. `native` is the message as it came."""
+    """A message of AMQP 0-10 as a content of 0-9-1.
 
-    __slots__ = ("_converted", "_form", "native")
+    native_frames   the message as it came; `native_channel` is the channel in them
+    """
 
-    def __init__(self, native: v010.Content, form: Form | None = None) -> None:
-        self.channel = STORED_CHANNEL
-        self.method = b""
-        self.body_size = native.body_size
-        self.native = native
-        self._form = Form(native) if form is None else form
-        self._converted: bytes | None = None
+    __slots__ = ("_converted", "_form", "native_channel", "native_frames")
+
+    channel = STORED_CHANNEL
+    method = b""
+
+    def __init__(self, channel: int, frames: bytes, body_size: int, form: Form) -> None:
+        self.native_channel = channel
+        self.native_frames = frames
+        self.body_size = body_size
+        self._form = form
+
+    @classmethod
+    def of(cls, native: v010.Content) -> ForeignContent:
+        return cls(native.channel, native.frames, native.body_size, Form(native))
+
+    @property
+    def native(self) -> v010.Content:
+        """The message as it came; its command is not kept."""
+        return v010.Content(self.native_channel, b"", self.native_frames, self.body_size)
 
     @property
     def frames(self) -> bytes:  # type: ignore[override]  # made at the first use
-        if self._converted is None:
-            self._converted = v091.encode_content(STORED_CHANNEL, self._form.properties, self.native.body, FRAME_MAX)
-        return self._converted
+        try:
+            return self._converted
+        except AttributeError:
+            self._converted: bytes = to_v091(STORED_CHANNEL, self._form.properties, self.native_frames, FRAME_MAX)
+            return self._converted
 
     @property
     def persistent(self) -> bool:
@@ -105,28 +115,44 @@ def content_of(address: Address, content: v091.Content, origin: bytes = b"") -> 
 
 
 class Outgoing:
-    """Messages on their way to subscribers of 0-10, with the most recently converted ones."""
+    """Messages on their way to subscribers of 0-10, in frames that fit a connection.
+
+    channel  the session's, which the frames are on
+    largest  the largest frame that the client takes
+    """
 
     def __init__(self) -> None:
-        self._converted: dict[tuple[bytes, bytes], v010.Content] = {}
+        self.channel = 0
+        self.largest = LARGEST_FRAME
+        self._headers = Headers()
+
+    def frames(self, message: Message) -> bytes:
+        """The message in frames of 0-10."""
+        content = message.content
+        if type(content) is ForeignContent:
+            frames = content.native_frames
+            if content.native_channel == self.channel and len(frames) <= self.largest:
+                return frames
+            return content.native.frames_for(self.channel, self.largest)
+        if message.origin:
+            return content_of(message.address, content, message.origin).frames_for(self.channel, self.largest)
+        return self.stored(message.address, content.frames)
+
+    def stored(self, address: Address, frames: bytes) -> bytes:
+        """The same for a message that is an address and frames of 0-9-1."""
+        wire, exchange, routing_key = address.wire, address.exchange, address.routing_key
+        found = self._headers.frames(self.channel, wire, exchange, routing_key, frames)
+        return found if len(found) <= self.largest else self.fitted(found)
+
+    def fitted(self, frames: bytes) -> bytes:
+        """Frames of 0-10, on any channel, as they go out."""
+        if not frames:
+            return frames
+        return v010.Content(channel_of(frames), b"", frames, 0).frames_for(self.channel, self.largest)
 
     def native(self, message: Message) -> v010.Content:
-        """The message in the form of 0-10."""
+        """The message in the form of 0-10, as it came if it came in 0-10."""
         content = message.content
         if type(content) is ForeignContent:
             return content.native
-        if message.origin:
-            return content_of(message.address, content, message.origin)
-        return self.stored(message.address, content.frames)
-
-    def stored(self, address: Address, frames: bytes) -> v010.Content:
-        """The same for a message that is an address and frames of 0-9-1."""
-        key = (address.wire, frames)
-        found = self._converted.get(key)
-        if found is None:
-            found = content_of(address, stored_content(STORED_CHANNEL, frames))
-            if len(frames) <= CACHED_BYTES:
-                if len(self._converted) >= CACHED:
-                    self._converted.clear()
-                self._converted[key] = found
-        return found
+        return content_of(message.address, content, message.origin)

@@ -160,7 +160,9 @@ class Publisher:
             content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
         target = known.target
         if target.plain and known.exact and not self.holds_back and not session.survival.stored:
-            self._publish_plain(number, target, ForeignContent(content, known.form))
+            self._publish_plain(
+                number, target, ForeignContent(content.channel, content.frames, content.body_size, known.form)
+            )
             return
         message, queues = self._routed(number, known, content)
         if (target.no_local or target.per_message) and any(map(self._is_local, queues)):
@@ -347,7 +349,7 @@ class Publisher:
             queues = (*target.direct, *(vhost.queues[name] for name in route.queues))
             numbered = not route.delayed and not route.remembered and keeps_numbers(queues)
         mark = self._session.survival.mark(number, numbered) if target.stored else b""
-        foreign = ForeignContent(content, known.form)
+        foreign = ForeignContent(content.channel, content.frames, content.body_size, known.form)
         message: Message
         if mark or target.ttl is not None or not exact:
             origin = b"" if exact else content.header

@@ -12,6 +12,7 @@ on; what it has sent and has yet to report is kept (`protocol.v010.session`), an
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any, Final, TypeAlias
 
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
@@ -32,7 +33,7 @@ from harebell.broker.v010.message_commands import HANDLERS as MESSAGE_HANDLERS, 
 from harebell.broker.v010.messages import Outgoing
 from harebell.broker.v010.publisher import Publisher, Target
 from harebell.broker.v010.refusals import exception
-from harebell.broker.v010.subscription import Entry, SentTransfer, Subscription, Window
+from harebell.broker.v010.subscription import SentTransfer, Subscription
 from harebell.broker.v010.subscriptions import Subscriptions
 from harebell.broker.v010.survival import Survival
 from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
@@ -162,10 +163,11 @@ class Session:
 
     @property
     def unacked_count(self) -> int:
-        return len(self.deliveries.entries)
+        return self.deliveries.unsettled.count
 
     def unacked_queues(self) -> Iterator[Queue]:
-        return (entry[0] for entry in tuple(self.deliveries.entries.values()))
+        runs = [(run.queue, run.left) for run in self.deliveries.unsettled]
+        return chain.from_iterable(repeat(queue, count) for queue, count in runs)
 
     def flush_counts(self) -> None:
         """Bring `counts` up to date."""
@@ -185,6 +187,7 @@ class Session:
     def attach(self, connection: Link, number: int) -> None:
         """Attach the session to a channel whose engine has said so."""
         self.connection, self.number, self.attached = connection, number, True
+        self.outgoing.channel, self.outgoing.largest = number, connection.engine.max_frame_size
         self.access = connection.access
         self._new = not self.state.has_state
         for control in self.state.attached():
@@ -217,11 +220,11 @@ class Session:
             for said in reaction.to_send:
                 self._say(said)
         if reaction.complete:
-            numbers = self.deliveries.windowed(reaction.complete)
-            if len(numbers) > MANY:
-                self.work_on(control, self.deliveries.completing(numbers))
+            windows = self.deliveries.windows
+            if len(windows) > MANY:
+                self.work_on(control, windows.completing(reaction.complete, MANY))
             else:
-                self.deliveries.completed(numbers)
+                windows.completed(reaction.complete)
         if self.state.ready and not was_ready:
             self.schedule()
         self.connection.reports(self.number)
@@ -395,11 +398,14 @@ class Session:
         if self.state.ready and self.listens:
             self._put_or_wait(command)
 
-    def transfer(self, sent: SentTransfer) -> int:
-        """Send a transfer. Returns its number."""
-        number = self.state.sending.send(sent, len(sent.content.frames))
-        self._put(sent)
-        return number
+    def transfer(self, subscription: Subscription, frames: list[bytes], size: int) -> int:
+        """Send messages of a subscription, as `outgoing` gives their frames. Returns the number of the first."""
+        first = self.state.sending.send_run(frames, size, subscription.again)
+        connection = self.connection
+        prefix = subscription.prefix(self.number, self.outgoing.largest)
+        connection.engine.send_pieces((prefix.join((b"", *frames)),))
+        connection.has_output(size)
+        return first
 
     def flush_transfers(self) -> None:
         """Note that transfers were sent: they go out with the batch."""
@@ -422,11 +428,8 @@ class Session:
             engine.send_command(number, sent)
             connection.has_output(COMMAND_BYTES)
             return
-        content, most = sent.content, engine.max_frame_size
-        frames = content.frames
-        if content.channel != number or len(frames) > most:
-            frames = content.frames_for(number, most)
-        engine.send_pieces((command_frames(number, sent.payload, most, content=True), frames))
+        frames = self.outgoing.fitted(sent.frames)
+        engine.send_pieces((command_frames(number, sent.payload, engine.max_frame_size, content=True), frames))
         connection.has_output(len(frames))
 
     def _control(self, control: Control) -> None:
@@ -506,8 +509,7 @@ class Session:
             deliveries = self.deliveries
             deliveries.windows.clear()
             deliveries.browsed.clear()
-            shares = deliveries.shares(list(deliveries.entries))
-            yield from deliveries.releasing(shares, failed=True, counted=True, queues=held)
+            yield from deliveries.releasing(deliveries.all_shares(), failed=True, counted=True, queues=held)
         finally:
             for queue in held:
                 queue.release()
@@ -564,36 +566,13 @@ class Session:
 
     # -- for subscriptions ---------------------------------------------------------------------------------------
 
-    @property
-    def entries(self) -> dict[int, Entry]:
-        return self.deliveries.entries
-
-    @property
-    def windows(self) -> dict[int, Window]:
-        return self.deliveries.windows
-
-    @property
-    def browsed(self) -> dict[int, Entry]:
-        return self.deliveries.browsed
-
-    @property
-    def watched(self) -> bool:
-        return self.deliveries.watched
-
-    @watched.setter
-    def watched(self, watched: bool) -> None:
-        self.deliveries.watched = watched
-
-    def watch_acks(self) -> None:
-        self.deliveries.watched = True
-
     def queue_deleted(self, subscription: Subscription) -> None:
         if self.subscriptions.queue_deleted(subscription) and not self.ended:
             self.timers.at(self.timers.now(), lambda: self._release_from(subscription.queue))
 
     def _release_from(self, queue: Queue) -> None:
-        numbers = [number for number, entry in self.deliveries.entries.items() if entry[0] is queue]
-        shares = self.deliveries.shares(numbers)
+        ranges = [(run.first, run.stop - 1) for run in self.deliveries.unsettled if run.queue is queue]
+        shares = self.deliveries.shares(ranges)
         self.batch.slices.run(self.deliveries.releasing(shares, failed=True, counted=True))
 
 

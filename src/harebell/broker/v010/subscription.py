@@ -6,14 +6,18 @@ so until message.stop or message.flush, after which completions of earlier trans
 
 A subscription takes part in its queue as a `queues.consumer.Consumer`. While its session has no connection it has no
 room. What it sends is kept by the session, to be sent again after a loss.
+
+`feed` is the hottest loop of the dialect: per message it does one popleft, and puts the frames, as they came, into a
+list. The command before them is the same for all, and what is kept of them is kept for all together (`delivered`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from harebell.broker.clients import Channel
 from harebell.broker.counts import ChannelCounts
@@ -23,37 +27,33 @@ from harebell.broker.queues.consumer import OUTPUT_BYTES
 from harebell.broker.store.queue_log.journal import Journal
 from harebell.broker.store.stream_log.records import Record
 from harebell.broker.timers import Timers
-from harebell.broker.v010.messages import Outgoing
+from harebell.broker.v010.deliveries import Deliveries
+from harebell.broker.v010.messages import ForeignContent, Outgoing
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import IllegalState, WrongArgument
-from harebell.protocol.v010 import Content, commands as c, structs as s
+from harebell.protocol.v010 import commands as c, structs as s
 from harebell.protocol.v010.codec import decode_struct, encode_command
 from harebell.protocol.v010.content import DELIVERY
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode, CreditUnit, FlowMode
-from harebell.protocol.v010.frames import LARGEST_FRAME, payload_of
+from harebell.protocol.v010.frames import LARGEST_FRAME, command_frames, payload_of
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.content import stored_content
 
-__all__ = ["UNLIMITED", "Entry", "SentTransfer", "Subscription", "SubscriptionSession", "Window"]
+__all__ = ["UNLIMITED", "SentTransfer", "Subscription", "SubscriptionSession"]
 
 UNLIMITED: Final = 1 << 62
 _ENDLESS: Final = 1 << 61  # a balance above was unlimited, less what it has paid for
 _INFINITE: Final = 0xFFFF_FFFF  # how a client says so
 
-Entry: TypeAlias = "tuple[Queue, Subscription, int, Given | None]"
-"""Queue, subscription, position in the queue, message (None: it stays in its queue)."""
-Window: TypeAlias = "tuple[Subscription, int, int]"
-"""Subscription, bytes, and its `epoch` then: what gets credit back when the transfer is complete."""
-
 
 class SentTransfer:
-    """A transfer as its session keeps it: the command's payload, and the message."""
+    """A transfer as its session keeps it: the command's payload, and the frames of the message."""
 
-    __slots__ = ("content", "payload")
+    __slots__ = ("frames", "payload")
 
-    def __init__(self, payload: bytes, content: Content) -> None:
+    def __init__(self, payload: bytes, frames: bytes) -> None:
         self.payload = payload
-        self.content = content
+        self.frames = frames
 
 
 class SubscriptionSession(Channel, Protocol):
@@ -62,27 +62,15 @@ class SubscriptionSession(Channel, Protocol):
     vhost: VirtualHost
     outgoing: Outgoing
     counts: ChannelCounts
-    watched: bool
-
-    @property
-    def entries(self) -> dict[int, Entry]:
-        """The deliveries that are acquired and not settled, by number."""
-
-    @property
-    def windows(self) -> dict[int, Window]:
-        """The transfers whose completion gives credit back."""
-
-    @property
-    def browsed(self) -> dict[int, Entry]:
-        """The copies of messages that stayed in their queues."""
+    deliveries: Deliveries
 
     @property
     def timers(self) -> Timers: ...
     def room(self, *, pressed: bool = False) -> int:
         """The number of transfers that may be sent now; `pressed`: even if the socket takes no more output now."""
 
-    def transfer(self, sent: SentTransfer) -> int:
-        """Send a transfer. Returns its number."""
+    def transfer(self, subscription: Subscription, frames: list[bytes], size: int) -> int:
+        """Send messages of a subscription, as `outgoing` gives their frames. Returns the number of the first."""
 
     def flush_transfers(self) -> None:
         """Note that transfers were sent: they go out with the batch."""
@@ -100,9 +88,9 @@ class Subscription:
     """
 
     __slots__ = (
-        "acked", "acquires", "arguments", "bytes", "cancelled", "channel", "delivered", "epoch", "exclusive",
-        "flushing", "messages", "mode", "no_ack", "payload", "prefetch", "priority", "queue", "redelivered", "starved",
-        "tag",
+        "_prefix", "_prefix_of", "acked", "acquires", "again", "arguments", "bytes", "cancelled", "channel",
+        "delivered", "epoch", "exclusive", "flushing", "messages", "mode", "no_ack", "payload", "prefetch", "priority",
+        "queue", "redelivered", "starved", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +113,16 @@ class Subscription:
         self.epoch = 0
         self.delivered = self.redelivered = self.acked = 0
         self.payload = encode_command(c.MessageTransfer(self.tag, command.accept_mode, command.acquire_mode))
+        self.again = partial(SentTransfer, self.payload)  # makes a transfer of what the session keeps
+        self._prefix = b""  # the command's frames on that channel, none longer than that
+        self._prefix_of = (-1, 0)
+
+    def prefix(self, channel: int, largest: int) -> bytes:
+        """The frames of the command before each message."""
+        if self._prefix_of != (channel, largest):
+            self._prefix_of = (channel, largest)
+            self._prefix = command_frames(channel, self.payload, largest, content=True)
+        return self._prefix
 
     # -- credit --------------------------------------------------------------------------------------------------
 
@@ -154,11 +152,11 @@ class Subscription:
             raise IllegalState(f"the flow mode of '{self.tag}' cannot change while it has credit: stop or flush it")
         self.mode = mode
 
-    def completed(self, size: int, epoch: int) -> None:
-        """Give the credit of a complete transfer back."""
+    def completed(self, count: int, size: int, epoch: int) -> None:
+        """Give the credit of complete transfers back."""
         if epoch == self.epoch and not self.cancelled:
             if self.messages < _ENDLESS:
-                self.messages += 1
+                self.messages += count
             if self.bytes < _ENDLESS:
                 self.bytes += size
             self.starved = False
@@ -177,8 +175,8 @@ class Subscription:
         room = min(self.messages, self.channel.room(pressed=self.flushing and self.messages < _ENDLESS))
         return room if self.bytes > _ENDLESS else min(room, 1)
 
-    def _affords(self, content: Content) -> bool:
-        if self.bytes > _ENDLESS or cost(content) <= self.bytes:
+    def _affords(self, frames: bytes) -> bool:
+        if self.bytes > _ENDLESS or cost(frames) <= self.bytes:
             return True
         self.starved = True
         return False
@@ -186,126 +184,153 @@ class Subscription:
     # -- transfers -----------------------------------------------------------------------------------------------
 
     def feed(self, ready: deque[Message], position: int, count: int, journal: Journal | None) -> int:
-        native, start, size = self.channel.outgoing.native, position, 0
+        outgoing, popleft, size = self.channel.outgoing, ready.popleft, 0
+        number, largest, frames_of = outgoing.channel, outgoing.largest, outgoing.frames
+        messages, out, counted = list[Given | None](), list[bytes](), self.bytes < _ENDLESS
         for _ in range(count):
-            content = native(ready[0])
-            if not self._affords(content):
+            message = popleft()
+            content = message.content
+            if type(content) is ForeignContent and content.native_channel == number:
+                frames = content.native_frames
+                length = len(frames)
+                if length > largest:
+                    frames = frames_of(message)
+            else:
+                frames = frames_of(message)
+                length = len(frames)
+            if counted and not self._affords(frames):
+                ready.appendleft(message)
                 break
-            message = ready.popleft()
-            self._send(content, self.queue, position, message)
-            position += 1
-            size += len(content.frames)
+            messages.append(message)
+            out.append(frames)
+            size += length
             if size > OUTPUT_BYTES:
                 break
-        fed = position - start
+        fed = len(out)
+        if fed:
+            self._send(out, size, self.queue, range(position, position + fed), messages)
         if journal is not None:
-            journal.fed(start, fed, self.no_ack)
-        self.channel.flush_transfers()
+            journal.fed(position, fed, self.no_ack)
         return fed
 
     def feed_ahead(self, journal: Journal, count: int) -> int:
-        stored, position, fed, size = self.channel.outgoing.stored, journal.page_at, 0, 0
-        misfit: Given | None = None
+        stored, position, size = self.channel.outgoing.stored, journal.page_at, 0
+        messages, out, misfit = list[Given | None](), list[bytes](), None
         for given in islice(journal.ahead, count):
-            content = stored(*given)
-            if not self._affords(content):
+            frames = stored(*given)
+            if not self._affords(frames):
                 misfit = given
                 break
-            self._send(content, self.queue, position, given)
-            position += 1
-            fed += 1
-            size += len(content.frames)
+            messages.append(given)
+            out.append(frames)
+            size += len(frames)
             if size > OUTPUT_BYTES:
                 break
+        fed = len(out)
+        if fed:
+            self._send(out, size, self.queue, range(position, position + fed), messages)
         journal.fed_ahead(fed, self.no_ack)
         if misfit is not None:
             held = to_held(misfit, journal.page_at)
             journal.fed_ahead(1, False)
             self._put_back(held)
             fed += 1
-        self.channel.flush_transfers()
         return fed
 
     def feed_held(self, messages: Sequence[Held]) -> None:
+        sent, positions, out = list[Given | None](), list[int](), list[bytes]()
         for held in messages:
-            self._send_held(held)
-        self.channel.flush_transfers()
+            frames = self._frames(held)
+            if not self._affords(frames):
+                self._put_back(held)
+                continue
+            if held.count:
+                self.redelivered += 1
+            sent.append(held)
+            positions.append(held.position)
+            out.append(frames)
+        if out:
+            self._send(out, sum(map(len, out)), self.queue, positions, sent)
 
     def feed_records(self, records: Sequence[Record]) -> None:
         """Deliver records of a stream. Where bytes count, the last one may cost more than there are."""
         outgoing, trace = self.channel.outgoing, self.channel.vhost.trace
         addresses: dict[bytes, Address] = {}
-        for offset, _, wire, frames in records:
+        out: list[bytes] = []
+        for _, _, wire, frames in records:
             address = addresses.get(wire)
             if address is None:
                 address = addresses[wire] = Address.read(wire)
             if trace is not None:
                 trace.delivered(self.channel, self.queue, Message(address, stored_content(1, frames)), False)
-            self._send(outgoing.stored(address, frames), self.queue, offset, None)
-        self.channel.flush_transfers()
+            out.append(outgoing.stored(address, frames))
+        if out:
+            positions = [record.offset for record in records]
+            self._send(out, sum(map(len, out)), self.queue, positions, [None] * len(out))
 
     def redeliver(self, held: Held) -> None:
-        if self._send_held(held):
-            trace = self.channel.vhost.trace
-            if trace is not None:
-                trace.delivered(self.channel, self.queue, held.message, held.count > 0)
-        self.channel.flush_transfers()
+        frames = self._frames(held)
+        if not self._affords(frames):
+            self._put_back(held)
+            return
+        if held.count:
+            self.redelivered += 1
+        self._send([frames], len(frames), self.queue, (held.position,), [held])
+        trace = self.channel.vhost.trace
+        if trace is not None:
+            trace.delivered(self.channel, self.queue, held.message, held.count > 0)
 
     def show(self, held: Held) -> None:
         """Deliver a copy of a message that stays in the queue. As from a stream, it may cost more than there is."""
-        self._send(self._content(held), self.queue, held.position, None)
-        self.channel.flush_transfers()
+        frames = self._frames(held)
+        self._send([frames], len(frames), self.queue, (held.position,), [None])
 
     def takes(self, held: Held) -> bool:
-        return self.bytes > _ENDLESS or cost(self._content(held)) <= self.bytes
+        return self.bytes > _ENDLESS or cost(self._frames(held)) <= self.bytes
 
     def watch_acks(self) -> None:
-        self.channel.watched = True
+        self.channel.deliveries.watched = True
 
     def cancelled_by_broker(self) -> None:
         self.channel.queue_deleted(self)
 
-    def _send_held(self, held: Held) -> bool:
-        content = self._content(held)
-        if not self._affords(content):
-            self._put_back(held)
-            return False
-        if held.count:
-            self.redelivered += 1
-        self._send(content, self.queue, held.position, held)
-        return True
-
-    def _send(self, content: Content, queue: Queue, position: int, given: Given | None) -> None:
-        session = self.channel
-        number = session.transfer(SentTransfer(self.payload, content))
-        self.delivered += 1
-        self.messages -= 1
-        size = 0
+    def _send(
+        self, frames: list[bytes], size: int, queue: Queue, positions: Sequence[int], messages: list[Given | None]
+    ) -> None:
+        """Send messages in their frames, of `size` bytes, and note what they cost and what is to be settled."""
+        session, count = self.channel, len(frames)
+        first = session.transfer(self, frames, size)
+        self.delivered += count
+        self.messages -= count
+        costs: list[int] | None = None
         if self.bytes < _ENDLESS:
-            size = cost(content)
-            self.bytes -= size
+            costs = list(map(cost, frames))
+            self.bytes -= sum(costs)
+        deliveries = session.deliveries
         if not self.acquires:
-            session.browsed[number] = (queue, self, position, None)
+            for number, position in enumerate(positions, first):
+                deliveries.browsed[number] = (queue, self, position)
         elif not self.no_ack:
-            session.entries[number] = (queue, self, position, given)
+            deliveries.unsettled.delivered(first, queue, self, positions, messages)
         if self.mode == FlowMode.WINDOW:
-            session.windows[number] = (self, size, self.epoch)
+            deliveries.windows.sent(first, count, self, costs, self.epoch)
+        session.flush_transfers()
 
     def _put_back(self, held: Held) -> None:
         """Return a message that costs more than there is credit for; it does not count as delivered."""
         self.queue.requeue([(held.position, held)], failed=False, counted=False)
 
-    def _content(self, held: Held) -> Content:
+    def _frames(self, held: Held) -> bytes:
         """The message as it goes out: marked as redelivered if it is, with the rest of its time to live."""
-        content = self.channel.outgoing.native(held.message)
-        expires = held.message.ttl is not None and held.deadline
+        outgoing, expires = self.channel.outgoing, held.message.ttl is not None and held.deadline
         if not held.count and not expires:
-            return content
+            return outgoing.frames(held.message)
+        content = outgoing.native(held.message)
         delivery = decode_struct(s.DeliveryProperties, content.raw(DELIVERY) or b"\0\0")
         delivery.redelivered = held.count > 0
         if expires:
             delivery.ttl = max(0, held.deadline - self.channel.timers.now())
-        return content.with_delivery(delivery.encode(), LARGEST_FRAME)
+        return content.with_delivery(delivery.encode(), LARGEST_FRAME).frames_for(outgoing.channel, outgoing.largest)
 
     def flush_counts(self) -> None:
         """Add the counts to those of the session and the queue."""
@@ -319,7 +344,6 @@ class Subscription:
         self.delivered = self.redelivered = self.acked = 0
 
 
-def cost(content: Content) -> int:
+def cost(frames: bytes) -> int:
     """The byte credit that a message costs: its header and its body, without their frames."""
-    frames = content.frames
     return len(payload_of(frames)) if frames else 0

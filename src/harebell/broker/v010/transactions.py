@@ -8,7 +8,7 @@ messages that were accepted are still acquired, and a new transaction has begun.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -20,9 +20,9 @@ from harebell.broker.queues.existing import existing
 from harebell.broker.slices import Work
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import COMPLETE, Completions
-from harebell.broker.v010.deliveries import Deliveries, select
+from harebell.broker.v010.delivered import Delivered, Unsettled
+from harebell.broker.v010.deliveries import Deliveries, Ranges
 from harebell.broker.v010.publisher import Publisher, Target
-from harebell.broker.v010.subscription import Entry
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import IllegalState, PreconditionFailed
 from harebell.protocol.v010 import Command, commands as c
@@ -64,7 +64,7 @@ class Transactions:
         self._session = session
         self.selected = False
         self.publications: list[tuple[Target, Message, tuple[Sink, ...]]] = []
-        self._accepted: list[dict[int, Entry]] = []
+        self._accepted = Unsettled()
 
     def select(self) -> None:
         """Make the session transactional. IllegalState when it is already."""
@@ -72,17 +72,14 @@ class Transactions:
             raise IllegalState("tx.select: the session is transactional already")
         self.selected = self._session.publisher.holds_back = True
 
-    def accept(self, taken: dict[int, Entry]) -> None:
+    def accept(self, taken: Iterable[Delivered]) -> None:
         """Let deliveries wait for the commit."""
-        if taken:
-            self._accepted.append(taken)
+        for run in taken:
+            self._accepted.insert(run)
 
-    def give_back(self, ranges: Sequence[tuple[int, int]]) -> dict[int, Entry]:
+    def give_back(self, ranges: Ranges) -> list[Delivered]:
         """Take deliveries in these ranges out of the transaction: they are released before the commit."""
-        found: dict[int, Entry] = {}
-        for taken in self._accepted:
-            found |= {number: taken.pop(number) for number in select(taken, ranges)}
-        return found
+        return [run for low, high in ranges for run in self._accepted.take(low, high)]
 
     def check(self, command: str) -> None:
         """Raise IllegalState unless the session is transactional."""
@@ -100,11 +97,11 @@ class Transactions:
             if count % STEP == 0:
                 batch.relieve()
                 yield
-        taken, self._accepted = self._accepted, []
+        taken, self._accepted = self._accepted, Unsettled()
         settled: set[Queue] = set()
-        for each in taken:
+        for run in taken:
             batch.cover_earlier()
-            settled |= session.deliveries.accept(each, when_safe=True)
+            settled |= session.deliveries.accept((run,), when_safe=True)
             yield
         batch.cover_earlier()
         if not accepted:
@@ -126,7 +123,7 @@ class Transactions:
         self._session.batch.slices.discard(self.publications)
         self.publications = []
         self._session.deliveries.restore(self._accepted)
-        self._accepted = []
+        self._accepted = Unsettled()
 
     # -- commands ------------------------------------------------------------------------------------------------
 

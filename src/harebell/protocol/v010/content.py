@@ -28,13 +28,14 @@ from harebell.protocol.v010.frames import (
     size_at,
 )
 
-__all__ = ["Content", "OversizedContent", "encode_content", "encode_header"]
+__all__ = ["Content", "OversizedContent", "body_of", "encode_content", "encode_header"]
 
 DELIVERY: Final = s.DeliveryProperties.CODE
 FRAGMENT: Final = s.FragmentProperties.CODE
 MESSAGE: Final = s.MessageProperties.CODE
 
 _HEAD: Final = Packing(">IH")  # of a struct: size (without itself), code
+_SIZE: Final = Packing(">2xH")  # of a frame
 _HEADER_AND_BODY: Final = 0x03  # flags of the only frame of a header that a body follows
 _LAST_WHOLE: Final = 0x07  # flags of the only frame of the last segment
 
@@ -74,8 +75,7 @@ class Content:
     @property
     def body(self) -> bytes:
         """The whole body; joined at each use when it came in several frames."""
-        frames = self.frames
-        return payload_of(frames, _header_end(frames))
+        return body_of(self.frames)
 
     def raw(self, code: int) -> bytes:
         """The struct of that code in the header: packing flags and fields; b"" where there is none.
@@ -194,6 +194,14 @@ def _header_end(frames: bytes) -> int:
     while at < len(frames) and frames[at + 1] == HEADER:
         at += size_at(frames, at)
     return at
+
+
+def body_of(frames: bytes) -> bytes:
+    """The body in the frames of a message."""
+    at = _SIZE.unpack_from(frames)[0] if frames[1:2] == b"\2" else 0  # nearly always one frame of header, one of body
+    if frames[at + 1 : at + 2] == b"\3" and at + _SIZE.unpack_from(frames, at)[0] == len(frames):
+        return frames[at + FRAME_HEADER :]
+    return payload_of(frames, _header_end(frames))
 
 
 def encode_header(structs: Sequence[Struct]) -> bytes:

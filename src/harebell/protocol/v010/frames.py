@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-__all__ = ["PROTOCOL_HEADER", "command_frames", "control_frames", "payload_of", "rechannelled"]
+__all__ = ["PROTOCOL_HEADER", "channel_of", "command_frames", "control_frames", "payload_of", "rechannelled"]
 
 PROTOCOL_HEADER: Final = b"AMQP\x01\x01\x00\x0a"
 FRAME: Final = Struct(">BBHHHI")
@@ -67,6 +67,12 @@ def size_at(frames: bytes, at: int) -> int:
     return size
 
 
+def channel_of(frames: bytes) -> int:
+    """The channel that the first frame is on."""
+    channel: int = _CHANNEL.unpack_from(frames, 6)[0]
+    return channel
+
+
 def payload_of(frames: bytes, at: int = 0, end: int | None = None) -> bytes:
     """What the frames between `at` and `end` carry, joined."""
     stop = len(frames) if end is None else end
@@ -82,8 +88,11 @@ def payload_of(frames: bytes, at: int = 0, end: int | None = None) -> bytes:
 
 def rechannelled(frames: bytes, channel: int) -> bytes:
     """The same frames on another channel."""
-    pieces: list[bytes] = []
     number, at = _CHANNEL.pack(channel), 0
+    end = size_at(frames, 0) if frames else 0
+    if end and end < len(frames) and end + size_at(frames, end) == len(frames):  # nearly always two
+        return b"%b%b%b%b%b" % (frames[:6], number, frames[8 : end + 6], number, frames[end + 8 :])
+    pieces: list[bytes] = []
     while at < len(frames):
         after = at + size_at(frames, at)
         pieces += (frames[at : at + 6], number, frames[at + 8 : after])

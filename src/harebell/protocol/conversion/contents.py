@@ -1,0 +1,68 @@
+"""Messages in their frames, from one dialect to the other: the header converted once for those that have the same.
+
+Properties are what costs (`properties`), and most messages share theirs with others. The body is copied once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harebell.protocol import v091
+from harebell.protocol.conversion.properties import from_v091, header_of
+from harebell.protocol.v010.content import body_of, encode_content
+from harebell.protocol.v010.frames import BODY, FRAME, FRAME_HEADER, HEADER, LARGEST_FRAME, segment_frames
+from harebell.protocol.v091.codec import FRAME_OVERHEAD
+from harebell.protocol.v091.content import FLAGS_AT, stored_content
+
+__all__ = ["Headers", "to_v091"]
+
+MOST: Final = 256  # headers that are remembered
+MOST_BYTES: Final = 16_384  # of the properties of one; converting longer ones costs little beside sending them
+_LAST: Final = 0x07  # flags of the only frame of the last segment
+
+
+class Headers:
+    """The headers of AMQP 0-10 for messages of 0-9-1, with the most recent ones."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bytes, bytes], bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def frames(self, channel: int, wire: bytes, exchange: str, routing_key: str, frames: bytes) -> bytes:
+        """A message of 0-9-1 in frames of AMQP 0-10, of full size, on that channel.
+
+        wire    exchange and routing key as short strings
+        frames  the message in frames of 0-9-1
+        """
+        end = FRAME_OVERHEAD + int.from_bytes(frames[3:7], "big")  # of the header frame
+        properties = frames[FLAGS_AT : end - 1]
+        head = self._known.get((channel, wire, properties))
+        size = len(frames) - end - FRAME_OVERHEAD
+        if head is None or not 0 < size <= LARGEST_FRAME - FRAME_HEADER or size != _length(frames, end):
+            return self._convert(channel, wire, exchange, routing_key, frames, properties)
+        return b"%b%b%b" % (head, FRAME.pack(_LAST, BODY, FRAME_HEADER + size, 1, channel, 0), frames[end + 7 : -1])
+
+    def _convert(
+        self, channel: int, wire: bytes, exchange: str, routing_key: str, frames: bytes, properties: bytes
+    ) -> bytes:
+        content = stored_content(0, frames)
+        header = header_of(*from_v091(exchange, routing_key, content.decode_properties()))
+        if len(properties) <= MOST_BYTES:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[channel, wire, properties] = segment_frames(0, HEADER, 1, channel, header, LARGEST_FRAME)
+        return encode_content(channel, header, content.body, LARGEST_FRAME)
+
+
+def _length(frames: bytes, at: int) -> int:
+    """The length of what the frame of 0-9-1 at that place carries."""
+    return int.from_bytes(frames[at + 3 : at + 7], "big")
+
+
+def to_v091(channel: int, properties: bytes, frames: bytes, frame_max: int) -> bytes:
+    """Frames of 0-9-1 with these properties, encoded, and the body of a message in frames of AMQP 0-10."""
+    return v091.encode_content(channel, properties, body_of(frames), frame_max)
