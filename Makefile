@@ -131,6 +131,9 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
 	@echo "torture: a channel layer whose connections are cut, 10 minutes"
 	@PYTHONPATH=src $(BIN)/python -m tests.channels.churn
+	@echo "torture: memberships of channels, 10,000 steps of joining, leaving, cutting and killing, and on RabbitMQ"
+	@PYTHONPATH=src $(BIN)/python -m tests.channels.membership_model
+	@PYTHONPATH=src $(BIN)/python -m tests.channels.membership_model --rabbitmq
 	@echo "torture: a node on a disk that fails, 2,000 cases"
 	@HAREBELL_CRASHES=2000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_crash_model.py
 	@echo "torture: a data folder with each kind of damage to each of its files"

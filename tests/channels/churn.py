@@ -100,7 +100,7 @@ class Churn:
             await asyncio.sleep(0.2)
 
     def mailboxes(self) -> int:
-        return sum(len(layer.runtime.mailboxes.items()) for layer in self.layers)
+        return sum(len(layer.runtime.mailboxes) for layer in self.layers)
 
     def memberships(self) -> int:
         return sum(len(layer.runtime.members) for layer in self.layers)

@@ -12,6 +12,7 @@ from channels.exceptions import ChannelFull, MessageTooLarge
 
 from harebell import errors
 from harebell.channels import ChannelLayer
+from harebell.channels.links.link import bind_exchange
 from tests.channels.conftest import Make
 
 HELLO = {"type": "hello"}
@@ -358,15 +359,19 @@ async def test_a_call_that_is_refused_disturbs_no_other(layer: ChannelLayer) -> 
     runtime = layer.runtime
 
     async def refused() -> None:
+        link = await runtime.connection.ready()
         with pytest.raises(errors.NotFound):
-            await runtime.connection.declaring.exchange_bind("no.such.exchange", "none")
+            await link.ask([bind_exchange("no.such.exchange", "none")])
+
+    async def declared() -> None:
+        await runtime.connection.declare("w")
 
     async def together() -> list[object]:
         work = (
             refused(),
             runtime.groups.discard("g", channel),
             runtime.groups.add("h", channel),
-            runtime.connection.declare("w"),
+            declared(),
         )
         return [*await asyncio.gather(*work, return_exceptions=True)]
 

@@ -98,20 +98,42 @@ async def test_an_expired_message_ends_the_memberships_of_a_channel_without_read
     await until(gone)
 
 
-async def test_a_foreign_local_member_has_a_queue_of_length_zero(
+async def test_a_local_member_without_an_owner_has_a_queue_of_length_zero(
+    make_sync: MakeSync, amqp: Channel, names: Names
+) -> None:
+    layer, reader = make_sync(), make_sync()
+    await asyncio.to_thread(layer.group_add, "g", "foo!bar")
+    await asyncio.to_thread(layer.send_group, "g", HELLO)
+    assert await asyncio.to_thread(reader.receive, ["foo!"], True) == ("foo!bar", HELLO)
+    assert await waiting(amqp, names.member("foo!bar")) == 0
+    await asyncio.to_thread(reader.group_discard, "g", "foo!bar")
+    assert await is_gone(amqp, names.marker("g", "foo!bar"))
+    await asyncio.to_thread(layer.send_group, "g", HELLO)
+    assert await asyncio.to_thread(reader.receive, ["foo!"]) == (None, None)
+
+
+async def test_a_member_that_another_process_adds_and_removes(
     make: Make, make_sync: MakeSync, amqp: Channel, names: Names
 ) -> None:
-    owner = make()
-    layer = make_sync()
+    owner, layer = make(), make_sync()
     channel = await owner.new_channel()
     await asyncio.to_thread(layer.group_add, "g", channel)
     await asyncio.to_thread(layer.send_group, "g", HELLO)
     assert await owner.receive(channel) == HELLO
-    assert await waiting(amqp, names.member(channel)) == 0
-    await owner.group_discard("g", channel)
+    assert owner.runtime.members.of("g") == (channel,)
+    await asyncio.to_thread(layer.group_discard, "g", channel)
     await asyncio.to_thread(layer.send_group, "g", HELLO)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(owner.receive(channel), 0.2)
+    await asyncio.to_thread(layer.send, channel, {"type": "after"})
+    assert await owner.receive(channel) == {"type": "after"}
+
+    async def gone() -> bool:  # nothing of it stays at the broker
+        try:
+            await amqp.exchange_declare(names.group("g"), passive=True)
+        except errors.NotFound:
+            return True
+        return False
+
+    await until(gone)
 
 
 async def test_queues_end_after_two_expiries(make: Make, amqp: Channel, names: Names) -> None:

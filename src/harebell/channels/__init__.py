@@ -6,13 +6,12 @@ Two layers share one implementation: `layer` (Channels 4, asynchronous) and `asg
 with one can send to a process with the other. Both have the settings and body formats of `base_layer`, and know no
 AMQP.
 
-`runtime` combines the parts of one layer in one process. `io_thread` is the thread that does all input and output,
-whatever loops and threads the callers have. In it `connection` opens the connection and declares queues; `publishing`
-publishes messages; `groups` adds channels to groups and removes them (`local_members` is the table of this process's
-own channels); `local_queues` reads the queues of process-local channels into `mailboxes`; `shared_queues` reads the
-queues for which processes compete; `dead_letters` ends memberships that have expired; `presence` lists the channels in
-a group; `group_history` stores a group's last messages. `names` and `settings` have the names and arguments of AMQP
-objects; `serializers` turn messages into bytes.
+`runtime` combines the parts of one layer in one process. `links` is its way to the broker: the thread that does all
+input and output, whatever loops and threads the callers have, and one connection after another. `messages` publishes
+messages to channels and groups, reads them into mailboxes, and has those that layers send each other. `memberships`
+adds channels to groups and removes them, ends memberships that have expired, lists the channels in a group, and stores
+a group's last messages. `local_members` is the table of this process's own channels in groups. `names` and `settings`
+have the names and arguments of AMQP objects.
 """
 
 from __future__ import annotations

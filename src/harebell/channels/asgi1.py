@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Final
 from channels.exceptions import ChannelFull, MessageTooLarge
 
 from harebell.channels.base_layer import BaseLayer, random_letters
-from harebell.channels.io_thread import SyncAnswer
-from harebell.channels.mailbox import SyncWaiter
+from harebell.channels.links.io_thread import SyncAnswer
+from harebell.channels.messages.mailbox import SyncWaiter
+from harebell.channels.messages.publishing import QueueFull
+from harebell.channels.messages.serializers import ChannelMessage
 from harebell.channels.names import check_channel, check_group, non_local
-from harebell.channels.publishing import QueueFull
 from harebell.channels.runtime import LayerRuntime
-from harebell.channels.serializers import ChannelMessage
 
 __all__ = ["AsgiChannelLayer"]
 
@@ -104,11 +104,7 @@ class AsgiChannelLayer(BaseLayer):
         check_channel(channel)
         runtime = self.runtime
 
-        async def declare() -> None:
-            await runtime.connection.ready()
-            await runtime.connection.declare(channel)
-
-        runtime.call_blocking(declare)
+        runtime.call_blocking(lambda: runtime.connection.declare(channel))
         return channel
 
     def group_add(self, group: str, channel: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from channels.exceptions import MessageTooLarge
 
-from harebell.channels.io_thread import this_process
-from harebell.channels.mailbox import MailboxEntry
+from harebell.channels.links.io_thread import this_process
+from harebell.channels.messages.mailbox import MailboxEntry
+from harebell.channels.messages.serializers import ChannelMessage, Serializer, Unreadable, serializer_of
 from harebell.channels.names import check_channel
 from harebell.channels.runtime import LayerRuntime
-from harebell.channels.serializers import ChannelMessage, Serializer, Unreadable, serializer_of
 from harebell.channels.settings import Capacities, Settings, urls_of
 
 __all__ = ["BaseLayer", "random_letters"]

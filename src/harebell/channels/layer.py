@@ -13,12 +13,12 @@ from channels.exceptions import ChannelFull, MessageTooLarge
 from channels.layers import BaseChannelLayer
 
 from harebell.channels.base_layer import BaseLayer, random_letters
-from harebell.channels.io_thread import AsyncAnswer
-from harebell.channels.mailbox import MailboxEntry
+from harebell.channels.links.io_thread import AsyncAnswer
+from harebell.channels.messages.mailbox import MailboxEntry
+from harebell.channels.messages.publishing import QueueFull
+from harebell.channels.messages.serializers import ChannelMessage
 from harebell.channels.names import check_channel, check_group, is_local, non_local
-from harebell.channels.publishing import QueueFull
 from harebell.channels.runtime import LayerRuntime
-from harebell.channels.serializers import ChannelMessage
 from harebell.errors import InvalidArgument
 
 __all__ = ["ChannelLayer"]
@@ -56,6 +56,8 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
                 return await self._receive_shared(runtime, channel)
             await self._reads(runtime, channel)
             box = runtime.mailboxes.reading(channel)
+            if runtime.connection.link is None:
+                runtime.thread.post(runtime.connection.begin)
         while True:
             entry = box.take(time.monotonic())
             if entry is not None:

@@ -10,11 +10,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["Names", "check_channel", "check_group", "is_local", "local_part", "non_local"]
+__all__ = ["MAX_PREFIX", "Names", "check_channel", "check_group", "is_local", "local_part", "non_local", "owner_of"]
 
 MAX_LENGTH: Final = 100  # of a channel's or group's name, exclusive: Channels' and ASGI's rule
 CHANNEL: Final = re.compile(r"[a-zA-Z\d\-_.]+([?!][\d\w\-_.]*)?")
 GROUP: Final = re.compile(r"[a-zA-Z\d\-_.]+")
+# A process-local channel of a `ChannelLayer`: before the "!" stands the id of the layer that made it.
+OWNED: Final = re.compile(r"[a-zA-Z\d\-_.]+\.([0-9a-f]{12})![\d\w\-_.]*")
+# The longest AMQP name of a layer is that of a marker queue, and AMQP's longest name has 255 bytes.
+MAX_PREFIX: Final = 255 - len(":marker:") - 2 * (MAX_LENGTH - 1) - len(":")
 
 
 def check_channel(name: object) -> str:
@@ -52,6 +56,12 @@ def is_local(channel: str) -> bool:
     return "!" in channel
 
 
+def owner_of(channel: str) -> str | None:
+    """The id of the layer that made a process-local channel; None for channels that a layer did not make."""
+    found = OWNED.fullmatch(channel)
+    return found[1] if found else None
+
+
 class Names:
     """The AMQP names of one layer."""
 
@@ -82,6 +92,14 @@ class Names:
     def marker(self, group: str, channel: str) -> str:
         """The marker queue, whose only message expires with a membership."""
         return f"{self.prefix}:marker:{group}:{channel}"
+
+    def joined(self, channel: str) -> str:
+        """The queue with one record: when the channel was last added to a group, where the broker keeps that."""
+        return f"{self.prefix}:joined:{channel}"
+
+    def control(self, client_id: str) -> str:
+        """The queue of control messages to one layer."""
+        return f"{self.prefix}:control:{client_id}"
 
     def history(self, group: str) -> str:
         """The stream queue of a group's messages."""

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from harebell import errors
-from harebell.channels.connection import LayerConnection
-from harebell.channels.dead_letters import DeadLetters
-from harebell.channels.group_history import GroupHistory
-from harebell.channels.groups import Groups
-from harebell.channels.io_thread import AsyncAnswer, SyncAnswer, io_thread
+from harebell.channels.links.connection import LayerConnection
+from harebell.channels.links.io_thread import AsyncAnswer, SyncAnswer, io_thread
+from harebell.channels.links.link import Link
 from harebell.channels.local_members import LocalMembers
-from harebell.channels.local_queues import LocalQueueReader
-from harebell.channels.mailboxes import Mailboxes
-from harebell.channels.presence import Presence
-from harebell.channels.publishing import Publisher
+from harebell.channels.memberships.dead_letters import DeadLetters
+from harebell.channels.memberships.group_history import GroupHistory
+from harebell.channels.memberships.groups import Groups
+from harebell.channels.memberships.presence import Presence
+from harebell.channels.messages.controls import Controls
+from harebell.channels.messages.fullness import Fullness
+from harebell.channels.messages.local_queues import ABANDONED, LocalQueueReader
+from harebell.channels.messages.mailboxes import Mailboxes
+from harebell.channels.messages.publishing import Publisher
+from harebell.channels.messages.shared_queues import SharedQueueReaders
 from harebell.channels.settings import Settings
-from harebell.channels.shared_queues import SharedQueueReaders
+from harebell.protocol.v091 import methods as m
 
 __all__ = ["LayerRuntime"]
 
@@ -42,16 +47,23 @@ class LayerRuntime:
         self.thread = io_thread()
         self.connection = LayerConnection(settings, self.thread)
         self.members = LocalMembers()
-        self.mailboxes = Mailboxes(settings.capacities)
-        self.local_queues = LocalQueueReader(self.connection, self.mailboxes, self.members)
+        self.mailboxes = Mailboxes(settings.capacities, ABANDONED * settings.expiry)
+        self.controls = Controls(self.connection)
+        self.local_queues = LocalQueueReader(self.connection, self.mailboxes, self.members, self.controls)
         self.local_queues.on_missed = on_missed
+        self.local_queues.on_abandoned = self._abandoned
         self.shared_queues = SharedQueueReaders(self.connection, self._resend)
-        self.publisher = Publisher(self.connection)
-        self.groups = Groups(self.connection, self.members, self.local_queues)
-        self.presence = Presence(self.connection, self.members, self.local_queues)
+        self.fullness = Fullness(self.connection, self.mailboxes, self.controls)
+        self.local_queues.on_full = self.fullness.filled
+        self.local_queues.on_own = self.fullness.arrived
+        self.publisher = Publisher(self.connection, self.fullness)
+        self.groups = Groups(self.connection, self.members, self.local_queues, self.controls)
+        self.presence = Presence(self.connection, self.members, self.controls)
         self.history = GroupHistory(self.connection)
         self.dead_letters = DeadLetters(self.connection, self.groups)
-        self.connection.on_open += [self.dead_letters.start, self._sweep_later]
+        self.connection.on_failure += [self.mailboxes.interrupt, self.shared_queues.fail]
+        self._swept_by: asyncio.TimerHandle | None = None
+        self.thread.post(self._sweep_later)
         self.full = 0
         self.unread = 0
         self._complained = -QUIET_SECONDS
@@ -93,7 +105,7 @@ class LayerRuntime:
         """
         return {
             "received": self.local_queues.received,
-            "waiting": sum(len(box) for _, box in self.mailboxes.items()),
+            "waiting": self.mailboxes.waiting(),
             "dropped": self.mailboxes.dropped,
             "unreadable": self.unread,
             "full": self.full,
@@ -108,25 +120,39 @@ class LayerRuntime:
         await self.groups.forget()
         self.mailboxes.clear()
         for channel in connection.known_queues:
-            try:
-                await connection.declaring.queue_purge(connection.names.queue(channel))
-            except errors.NotFound:
-                connection.undeclared(channel)
+            await connection.over_links(lambda link, channel=channel: self._purge(link, channel))  # type: ignore[misc]
+
+    async def _purge(self, link: Link, channel: str) -> None:
+        try:
+            await link.ask([m.QueuePurge(self.connection.names.queue(channel))])
+        except errors.NotFound:
+            self.connection.undeclared(channel)
 
     async def close(self) -> None:
+        if self._swept_by is not None:
+            self._swept_by.cancel()
         await self.connection.close()
         closed = errors.ChannelClosed("the channel layer was closed")
         self.mailboxes.fail(closed)
         self.shared_queues.fail(closed)
 
-    def _sweep_later(self, connection: LayerConnection) -> None:
-        if not connection.closed:
-            connection.thread.loop.call_later(min(SWEEP_SECONDS, self.settings.expiry / 4), self._sweep)
+    def _sweep_later(self) -> None:
+        if not self.connection.closed:
+            seconds = min(SWEEP_SECONDS, self.settings.expiry / 4)
+            self._swept_by = self.thread.loop.call_later(seconds, self._sweep)
 
     def _sweep(self) -> None:
-        for group, channel in self.local_queues.sweep(time.monotonic()):
+        now = time.monotonic()
+        try:
+            self.groups.expire(now)
+            self.local_queues.sweep(now)
+        except Exception:
+            logger.exception("the channel layer could not look for what has expired")
+        self._sweep_later()
+
+    def _abandoned(self, channel: str, groups: list[str]) -> None:
+        for group in groups:
             self.thread.start(self._end(group, channel))
-        self._sweep_later(self.connection)
 
     async def _end(self, group: str, channel: str) -> None:
         try:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harebell import errors
-from harebell.channels.names import Names
+from harebell.channels.names import MAX_PREFIX, Names
+from harebell.client.url import parse_url
 from harebell.protocol.v091 import Table
 
 __all__ = ["Capacities", "Settings", "explained"]
@@ -23,7 +24,9 @@ MARKER_MARGIN: Final = (
 )
 DROPPED_KEPT: Final = 1000  # dead letters stored for `harebell channels dropped`
 DROPPED_SECONDS: Final = 86400.0
-PREFIX: Final = re.compile(r"[a-zA-Z\d\-_.]{1,60}")
+CONTROLS_KEPT: Final = 100_000  # for a layer whose connection is lost: as many channels of it may leave meanwhile
+PREFIX: Final = re.compile(rf"[a-zA-Z\d\-_.]{{1,{MAX_PREFIX}}}")
+MAX_SECONDS: Final = 1_000_000.0  # brokers take a queue's times up to 2 ** 32 milliseconds, and some are four of these
 OF_ARGUMENT: Final = {
     "x-expires": "expiry (for group members: group_expiry)",
     "x-message-ttl": "expiry (for group members: group_expiry)",
@@ -82,13 +85,15 @@ class Settings:
             raise errors.InvalidArgument("no URL of a broker was given")
         if not PREFIX.fullmatch(self.prefix) or self.prefix.startswith("amq."):
             raise errors.InvalidArgument(
-                f"prefix={self.prefix!r}: 1 to 60 letters, digits, hyphens, underscores or periods are needed, and "
-                "another beginning than amq."
+                f"prefix={self.prefix!r}: 1 to {MAX_PREFIX} ASCII letters, digits, hyphens, underscores or periods are "
+                "needed, and another beginning than amq.: with a longer one the names of queues would not fit AMQP"
             )
         for name in ("expiry", "group_expiry", "timeout"):
             seconds = getattr(self, name)
-            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0.001 <= seconds <= 4e6:
-                raise errors.InvalidArgument(f"{name}={seconds!r}: seconds are needed, from 0.001 to 4,000,000")
+            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0.001 <= seconds <= MAX_SECONDS:
+                raise errors.InvalidArgument(
+                    f"{name}={seconds!r}: seconds are needed, from 0.001 to {MAX_SECONDS:,.0f}"
+                )
 
     def queue_arguments(self, names: Names, channel: str, deduplicates: bool) -> Table:
         """The arguments of a channel's queue. The broker deletes the queue when it is unused for two expiries.
@@ -126,7 +131,26 @@ class Settings:
             "x-max-length": 1,
             "x-message-ttl": _ms(self.group_expiry),
             "x-expires": _ms(self.group_expiry + MARKER_MARGIN),
-            "x-dead-letter-exchange": names.dead_letters,
+            "x-dead-letter-exchange": "",  # not to the queue of what was dropped
+            "x-dead-letter-routing-key": names.dead_letters,
+        }
+
+    def joined_arguments(self) -> Table:
+        """The arguments of the queue that records when a channel was last added to a group."""
+        return {
+            "x-queue-type": "classic",
+            "x-max-length": 1,
+            "x-message-ttl": _ms(self.group_expiry),
+            "x-expires": _ms(self.group_expiry + MARKER_MARGIN),
+        }
+
+    def control_arguments(self) -> Table:
+        """The arguments of a layer's queue of control messages: they last as long as a membership."""
+        return {
+            "x-queue-type": "classic",
+            "x-max-length": CONTROLS_KEPT,
+            "x-message-ttl": _ms(self.group_expiry),
+            "x-expires": _ms(self.group_expiry),
         }
 
     def dead_letter_arguments(self) -> Table:
@@ -165,10 +189,29 @@ def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def urls_of(url: str | None, hosts: Iterable[str] | None) -> tuple[str, ...]:
-    """The URLs of the settings `url` and `hosts`."""
+def urls_of(url: object, hosts: object) -> tuple[str, ...]:
+    """The URLs of the settings `url` and `hosts`. InvalidArgument for one that cannot be understood."""
     if url is not None and hosts is not None:
         raise errors.InvalidArgument("url= and hosts= were both given: one of them is enough")
-    if isinstance(hosts, str):
+    if hosts is None:
+        return (_url("url", "amqp://guest:guest@localhost/" if url is None else url),)
+    if isinstance(hosts, str | bytes) or not isinstance(hosts, Iterable):
         raise errors.InvalidArgument(f"hosts={hosts!r}: a list of URLs is needed; for one, url=")
-    return (url,) if url is not None else tuple(hosts) if hosts is not None else ("amqp://guest:guest@localhost/",)
+    return tuple(_url(f"hosts[{number}]", host) for number, host in enumerate(hosts))
+
+
+def _url(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise errors.InvalidArgument(
+            f"{name} is a {type(value).__name__}: a URL is needed, as a str: amqp://user:password@host:port/vhost, "
+            "or embedded://"
+        )
+    if value.startswith("embedded:"):
+        if value.rstrip("/") != "embedded:":
+            raise errors.InvalidArgument(f"{name}={value!r}: the broker of this process is embedded://, without more")
+        return value
+    try:
+        parse_url(value)
+    except errors.InvalidArgument as error:
+        raise errors.InvalidArgument(f"{name}: {error}") from None
+    return value

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
+from channels.exceptions import ChannelFull
 
 from harebell import errors
-from harebell.channels import ChannelLayer, local_queues
+from harebell.channels import ChannelLayer
+from harebell.channels.messages import fullness, local_queues
 from harebell.channels.names import Names, local_part, non_local
+from harebell.channels.settings import Capacities
 from harebell.client.channel import Channel
 from harebell.client.messages import Message
 from harebell.protocol.v091 import Table
@@ -44,26 +48,37 @@ async def test_a_queue_whose_settings_changed_meanwhile_is_asked_for_again(
 ) -> None:
     channel = await layer.new_channel()
     queue = names.queue(channel)
-    declare = layer.runtime.connection.declaring.queue_declare
-    refusals = 2
-
-    async def refuse_twice(name: str, **options: object) -> object:
-        nonlocal refusals
-        if name == queue and refusals:
-            refusals -= 1
-            raise errors.PreconditionFailed("inequivalent arg 'x-max-length' for queue 'q' in vhost '/'")
-        return await declare(name, **options)  # type: ignore[arg-type]
-
-    async def all_refused() -> bool:
-        return not refusals
-
-    layer.runtime.connection.declaring.queue_declare = refuse_twice  # type: ignore[assignment, method-assign]
     waiting = asyncio.create_task(layer.receive(channel))
+    other = replace(layer.runtime.settings, capacities=Capacities(7, None)).queue_arguments(names, channel, False)
+    # Together, so that the layer cannot declare it between the two.
+    await asyncio.gather(amqp.queue_delete(queue), amqp.queue_declare(queue, durable=True, arguments=other))
+
+    async def refused() -> bool:
+        return "another capacity or channel_capacity" in caplog.text
+
+    await until(refused)
     await amqp.queue_delete(queue)
-    await until(all_refused)
     await layer.send(channel, HELLO)
     assert await asyncio.wait_for(waiting, 10) == HELLO
-    assert "another capacity or channel_capacity" in caplog.text
+
+
+async def test_a_queue_that_a_sender_has_declared_again_is_bound_to_its_groups(
+    make: Make, amqp: Channel, names: Names
+) -> None:
+    layer, other = make(), make()
+    channel = await layer.new_channel()
+    await layer.group_add("g", channel)
+    queue = names.queue(channel)
+    arguments = layer.runtime.settings.queue_arguments(names, channel, layer.runtime.connection.on_harebell)
+    await asyncio.gather(amqp.queue_delete(queue), amqp.queue_declare(queue, durable=True, arguments=arguments))
+
+    async def arrived() -> bool:
+        await other.group_send("g", HELLO)
+        box = layer.runtime.mailboxes.get(channel)
+        return box is not None and len(box) > 0
+
+    await until(arrived)
+    assert await layer.receive(channel) == HELLO
 
 
 @pytest.mark.parametrize(
@@ -122,7 +137,7 @@ async def test_a_channel_that_nobody_reads_leaves_its_groups(make: Make) -> None
     """Its messages expire, and after several expiries without a reader it leaves; who waits or reads, stays."""
     told: list[str] = []
     layer = make(expiry=60, on_missed=told.append)
-    runtime, expiry = layer.runtime, 60
+    runtime, patience = layer.runtime, local_queues.ABANDONED * 60
     abandoned, empty, waits, member = [await layer.new_channel() for _ in range(4)]
     reader = asyncio.create_task(layer.receive(waits))
     for group in ("g", "h"):
@@ -131,42 +146,116 @@ async def test_a_channel_that_nobody_reads_leaves_its_groups(make: Make) -> None
     await layer.group_send("g", HELLO)
     assert await layer.receive(member) == HELLO
 
-    async def sweep(later: float) -> list[tuple[str, str]]:
-        return runtime.local_queues.sweep(time.monotonic() + later)
+    async def sweep(later: float) -> None:
+        runtime.local_queues.sweep(time.monotonic() + later)
 
-    assert await runtime.call(lambda: sweep(0)) == []
+    await runtime.call(lambda: sweep(0))
     assert (told, layer.statistics()["waiting"]) == ([], 1)
-    assert await runtime.call(lambda: sweep(expiry + 1)) == []  # what waited has expired; its reader may come yet
+    await runtime.call(lambda: sweep(62))  # what waited has expired; its reader may come yet
     assert (told, layer.statistics()["waiting"]) == ([abandoned], 0)
+    assert runtime.members.groups_of(abandoned) == ["g", "h"]
     await layer.group_send("g", HELLO)
     assert await layer.receive(member) == HELLO
-    over = await runtime.call(lambda: sweep(local_queues.ABANDONED * expiry + 1))
-    assert sorted(over) == [("g", abandoned), ("h", abandoned)]
+    await runtime.call(lambda: sweep(patience + 5))
     assert told == [abandoned] * 2
     boxes = runtime.mailboxes
     assert boxes.get(empty) is None
     assert boxes.get(waits) is not None
     assert boxes.get(member) is not None  # a group may send to it
-    for group, channel in over:
-        await layer.group_discard(group, channel)
-    assert await runtime.call(lambda: sweep(local_queues.ABANDONED * expiry + 1)) == []
-    assert boxes.get(abandoned) is None
+
+    async def left() -> bool:
+        return not runtime.members.groups_of(abandoned)
+
+    await until(left)
+    assert runtime.members.groups_of(member) == ["g"]
     for channel in (abandoned, empty, waits):  # a reader that comes back finds its channel
         await layer.send(channel, HELLO)
         assert await asyncio.wait_for(reader if channel == waits else layer.receive(channel), 10) == HELLO
 
 
-async def test_a_full_mailbox_is_told(make: Make) -> None:
-    told: list[str] = []
-    layer = make(capacity=2, on_missed=told.append)
-    channel, other = await layer.new_channel(), await layer.new_channel()
-    for number in range(4):
+async def test_idle_mailboxes_are_not_looked_at(make: Make) -> None:
+    layer = make(expiry=60)
+    boxes, looked = layer.runtime.mailboxes, list[str]()
+    for number in range(1000):
+        boxes.of(f"x!{number}")
+    now = time.monotonic()
+    for second in range(60):
+        boxes.sweep(now + second, lambda channel, dropped, abandoned: looked.append(channel))
+    assert looked == []
+    boxes.sweep(now + local_queues.ABANDONED * 60 + 2, lambda channel, dropped, abandoned: looked.append(channel))
+    assert len(looked) == 1000
+
+
+async def test_a_full_local_channel_refuses_what_its_own_process_sends(make: Make) -> None:
+    layer = make(capacity=10)
+    channel = await layer.new_channel()
+    results = [await outcome(layer, channel, number) for number in range(30)]
+    assert results == [True] * 10 + [False] * 20
+    assert layer.statistics()["full"] == 20
+    assert (await layer.receive(channel))["n"] == 0
+    assert [await outcome(layer, channel, 100), await outcome(layer, channel, 101)] == [True, False]
+    assert [(await layer.receive(channel))["n"] for _ in range(10)] == [*range(1, 10), 100]
+
+
+async def test_a_full_local_channel_refuses_all_at_once(make: Make) -> None:
+    layer = make(capacity=10)
+    channel = await layer.new_channel()
+    results = await asyncio.gather(*(outcome(layer, channel, number) for number in range(300)))
+    assert results.count(True) == 10
+    assert [(await layer.receive(channel))["n"] for _ in range(10)] == list(range(10))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_full_local_channel_refuses_what_others_send(make: Make, at_once: bool) -> None:
+    """Whatever was accepted arrives; and soon nothing more is accepted."""
+    layer, other = make(capacity=10), make(capacity=10)
+    channel = await layer.new_channel()
+    if at_once:
+        results = await asyncio.gather(*(outcome(other, channel, number) for number in range(300)))
+    else:
+        results = [await outcome(other, channel, number) for number in range(300)]
+    accepted = [number for number, result in enumerate(results) if result]
+    assert 10 <= len(accepted) <= 40
+    assert [(await layer.receive(channel))["n"] for _ in accepted] == accepted
+
+    async def room() -> bool:
+        return await outcome(other, channel, 1000)
+
+    await until(room)
+    assert (await layer.receive(channel))["n"] == 1000
+    assert layer.statistics()["dropped"] == 0
+
+
+async def test_what_a_full_channel_is_told_is_forgotten_after_a_while(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fullness, "LASTS", 0.2)
+    layer, other = make(capacity=1), make(capacity=1)
+    channel = await layer.new_channel()
+
+    async def refused() -> bool:
+        return not await outcome(other, channel, 1)
+
+    await until(refused)
+    told = other.runtime.fullness
+    assert told.is_full(channel, 0)
+
+    async def tried_again() -> bool:
+        return not await other.runtime.call(is_full)
+
+    async def is_full() -> bool:
+        return told.is_full(channel, 0)
+
+    await until(tried_again)
+
+
+async def outcome(layer: ChannelLayer, channel: str, number: int) -> bool:
+    """Whether the channel takes the message."""
+    try:
         await layer.send(channel, {"type": "x", "n": number})
-        await layer.send(other, HELLO)  # is delivered after it
-        assert await layer.receive(other) == HELLO
-    assert told == [channel] * 2
-    assert layer.missed(channel) == 2
-    assert [(await layer.receive(channel))["n"] for _ in range(2)] == [0, 1]
+    except ChannelFull:
+        return False
+    return True
 
 
 async def test_a_broker_that_was_not_there_is_asked_again(proxied_url: str, prefix: str, proxy: FaultProxy) -> None:
@@ -187,19 +276,6 @@ async def test_a_broker_that_was_not_there_is_asked_again(proxied_url: str, pref
 
     await until(made, 20)
     await layer.close()
-
-
-async def test_a_message_that_hopped_arrives_once(make: Make, amqp: Channel, names: Names) -> None:
-    """A member queue dead-letters what the broker delivers twice after a lost connection."""
-    owner = make()
-    channel = await owner.new_channel()
-    headers: Table = {"x-first-death-queue": names.member(channel), "x-deduplication-header": "one"}
-    for _ in range(2):
-        await amqp.publish(Message(MSGPACK, headers=dict(headers)), "", names.queue(channel))
-    await amqp.publish(Message(MSGPACK, headers={**headers, "x-deduplication-header": "two"}), "", names.queue(channel))
-    await owner.send(channel, {"type": "after"})
-    got = [(await owner.receive(channel))["type"] for _ in range(3)]
-    assert got == ["hello", "hello", "after"]
 
 
 async def test_another_process_ends_a_membership(make: Make) -> None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from harebell.channels.io_thread import IOThread
+from harebell.channels.links.io_thread import IOThread
 from harebell.client.messages import Delivery
 
 __all__ = ["FOREVER", "AsyncWaiter", "MailboxEntry", "Mailbox", "SyncWaiter"]
@@ -77,15 +77,25 @@ class SyncWaiter:
 class Mailbox:
     """The entries of one channel.
 
+    capacity   how many entries may wait
+    surplus    how many more may wait of those whose senders could not yet know that the mailbox is full
     last_read  time of the last read, of the monotonic clock
     missed     how many entries were dropped since the last `take_missed`: over capacity, or expired
+    check_at   when it is to be looked at for expired entries
+    told       what is to be called, by whichever thread reads, once the mailbox is no longer full
     """
 
-    __slots__ = ("_entries", "_lock", "_retired", "_waiters", "capacity", "dropped", "failure", "last_read", "missed")
+    __slots__ = (
+        "_entries", "_lock", "_retired", "_waiters", "capacity", "check_at", "dropped", "failure", "last_read",
+        "missed", "surplus", "told",
+    )  # fmt: skip
 
-    def __init__(self, capacity: int, now: float) -> None:
+    def __init__(self, capacity: int, now: float, surplus: int = 0) -> None:
         self.capacity = capacity
+        self.surplus = surplus
+        self.told: Callable[[], None] | None = None
         self.last_read = now
+        self.check_at = FOREVER
         self.missed = 0
         self.dropped = 0
         self.failure: Exception | None = None
@@ -97,10 +107,17 @@ class Mailbox:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, entry: MailboxEntry) -> bool:
-        """Add an entry; False when the mailbox is full, which drops the new entry."""
+    @property
+    def full(self) -> bool:
+        return len(self._entries) >= self.capacity
+
+    def put(self, entry: MailboxEntry, *, surplus: bool = False) -> bool:
+        """Add an entry; False when the mailbox is full, which drops the new entry.
+
+        surplus  its sender could not know whether the mailbox is full
+        """
         with self._lock:
-            if len(self._entries) >= self.capacity:
+            if len(self._entries) >= self.capacity + (self.surplus if surplus else 0):
                 self.missed += 1
                 self.dropped += 1
                 return False
@@ -132,6 +149,8 @@ class Mailbox:
             entries = self._entries
             while entries:
                 entry = entries.popleft()
+                if self.told is not None and len(entries) < self.capacity:
+                    self._tell()
                 if entry.expires > now:
                     return entry
                 self.missed += 1
@@ -139,6 +158,11 @@ class Mailbox:
         if self.failure is not None:
             raise copy.copy(self.failure)  # one object raised in many places would mix up their tracebacks
         return None
+
+    def _tell(self) -> None:
+        told, self.told = self.told, None
+        if told is not None:
+            told()
 
     def wait(self, waiter: Waiter) -> bool:
         """Let the next entry wake this waiter; False when an entry is there, or when the mailbox is closed."""
@@ -175,6 +199,12 @@ class Mailbox:
             return self._retired
 
     @property
+    def first_expiry(self) -> float:
+        """When the first entry expires; FOREVER without one."""
+        with self._lock:
+            return self._entries[0].expires if self._entries else FOREVER
+
+    @property
     def awaited(self) -> bool:
         """Whether a reader waits."""
         return bool(self._waiters)
@@ -188,6 +218,8 @@ class Mailbox:
                 count += 1
             self.missed += count
             self.dropped += count
+            if count:
+                self._tell()
         return count
 
     def fail(self, failure: Exception) -> None:

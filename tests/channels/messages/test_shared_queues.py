@@ -8,7 +8,7 @@ import pytest
 
 from harebell import errors
 from harebell.channels import ChannelLayer
-from harebell.channels.mailbox import FOREVER, MailboxEntry
+from harebell.channels.messages.mailbox import FOREVER, MailboxEntry
 from harebell.channels.names import Names
 from harebell.client.channel import Channel
 from harebell.client.messages import Message
@@ -103,14 +103,13 @@ async def test_a_reader_whose_queue_is_refused_is_told_and_the_next_one_tries_ag
     layer: ChannelLayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await layer.send("other", HELLO)
-    declaring = layer.runtime.connection.declaring
     refused = errors.AccessRefused("access to queue 'work' refused")
 
-    async def refuse(name: str, **options: object) -> object:
+    async def refuse(name: str) -> object:
         raise refused
 
     with monkeypatch.context() as patch:
-        patch.setattr(declaring, "queue_declare", refuse)
+        patch.setattr(layer.runtime.connection, "declare", refuse)
         results = await asyncio.gather(*(layer.receive("work") for _ in range(3)), return_exceptions=True)
         assert [str(result) for result in results] == [str(refused)] * 3
         assert all(result is not refused for result in results)
@@ -122,17 +121,17 @@ async def test_an_error_that_may_pass_is_logged_and_tried_again(
     layer: ChannelLayer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await layer.send("other", HELLO)
-    declaring = layer.runtime.connection.declaring
-    declare, failures = declaring.queue_declare, 2
+    connection = layer.runtime.connection
+    declare, failures = connection.declare, 2
 
-    async def fail_twice(name: str, **options: object) -> object:
+    async def fail_twice(name: str) -> object:
         nonlocal failures
         if failures:
             failures -= 1
             raise errors.ResourceLocked("not now")
-        return await declare(name, **options)  # type: ignore[arg-type]
+        return await declare(name)
 
-    monkeypatch.setattr(declaring, "queue_declare", fail_twice)
+    monkeypatch.setattr(connection, "declare", fail_twice)
     waiting = asyncio.create_task(layer.receive("work"))
     assert await arrives(layer, waiting) == HELLO
     assert not failures

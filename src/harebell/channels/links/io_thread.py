@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from harebell.client.blocking.loop import TurnLoop
 
-__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "io_thread", "this_process"]
+__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "io_thread", "retrieved", "this_process"]
 
 logger = logging.getLogger("harebell.channels")
 
@@ -195,6 +195,12 @@ class IOThread:
     def _forget_ended(self) -> None:
         for loop in [loop for loop in list(self._loop_results) if loop.is_closed()]:
             self._loop_results.pop(loop, None)
+
+
+def retrieved(task: asyncio.Task[Any]) -> None:
+    """Retrieve the exception of a task whose callers may all have been cancelled: asyncio would complain."""
+    if not task.cancelled():
+        task.exception()
 
 
 _lock = threading.Lock()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harebell import errors
-from harebell.channels.serializers import Serializer, Unreadable, serializer_of
+from harebell.channels.messages.serializers import Serializer, Unreadable, serializer_of
 
 FORMATS = ["msgpack", "json"]
 KEYS: list[list[str | bytes] | None] = [None, ["a"], [b"\0\xff", "a"]]

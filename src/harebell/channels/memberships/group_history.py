@@ -12,8 +12,10 @@ from collections import deque
 from typing import Final
 
 from harebell import errors
-from harebell.channels.connection import LayerConnection
-from harebell.channels.publishing import CONTROL_HEADER
+from harebell.channels.links.batch import Part, Publish
+from harebell.channels.links.connection import LayerConnection
+from harebell.channels.links.link import Link, bind, bind_exchange, declare_exchange, declare_queue
+from harebell.channels.messages.controls import CONTROL_HEADER
 from harebell.client.messages import Message
 from harebell.protocol.v091 import Table
 
@@ -40,17 +42,18 @@ class GroupHistory:
         connection, names = self._connection, self._connection.names
         if group in self.known:
             return
-        await connection.ready()
-        declaring = connection.declaring
         arguments: Table = {
             "x-queue-type": "stream",
             "x-max-length-bytes": KEPT_BYTES,
             "x-stream-max-segment-size-bytes": SEGMENT_BYTES,
         }
-        await declaring.exchange_declare(names.group(group), "fanout", durable=True, auto_delete=True)
-        await declaring.queue_declare(names.history(group), durable=True, arguments=arguments)
-        await declaring.queue_bind(names.history(group), names.group(group))
-        await declaring.exchange_bind(names.group(group), names.groups, group)
+        parts: list[Part] = [
+            declare_exchange(names.group(group), "fanout", auto_delete=True),
+            declare_queue(names.history(group), arguments),
+            bind(names.history(group), names.group(group)),
+            bind_exchange(names.group(group), names.groups, group),
+        ]
+        await connection.over_links(lambda link: link.ask(parts))
         self.known.add(group)
 
     async def read(self, group: str, seconds: float) -> list[bytes]:
@@ -58,18 +61,27 @@ class GroupHistory:
         connection = self._connection
         await self.ensure(group)
         queue, marker = connection.names.history(group), uuid.uuid4().hex
-        await connection.publishing.publish(Message(b"", headers={CONTROL_HEADER: marker}), "", queue)
         found: deque[bytes] = deque(maxlen=connection.settings.history.of(group))
-        try:
-            async with asyncio.timeout(seconds), connection.client.channel() as channel:
+        end = Message(b"", headers={CONTROL_HEADER: marker})
+
+        async def ask(link: Link) -> bool:
+            found.clear()
+            await link.ask([Publish(end, "", queue)])
+            async with link.client.channel() as channel:
                 consumer = channel.consume(queue, prefetch=PREFETCH, arguments={"x-stream-offset": "first"})
                 async for delivery in consumer:
                     delivery.ack()
                     word = delivery.headers.get(CONTROL_HEADER)
                     if word == marker:
-                        return list(found)
+                        return True
                     if word is None:
                         found.append(delivery.body)
+            return False
+
+        try:
+            async with asyncio.timeout(seconds):
+                if await connection.over_links(ask):
+                    return list(found)
         except TimeoutError:
             pass
         raise errors.DeadlineExceeded(f"the history of group {group!r} could not be read within {seconds:g} s")

@@ -7,35 +7,46 @@ A message is on its way until the broker confirms it. Then:
 - orphaned (the connection was lost before the answer): published again where its readers recognise duplicates
   (by its id; a Harebell broker's queues do too, x-message-deduplication), else PublishOrphaned.
 Without a connection messages wait here, in their order, until their deadlines.
+
+The queue of a process's own channels is nearly always empty: the process reads it at once. So whether such a channel is
+full is known to its process (`fullness`), and a sender has at most as many messages to one of them on their way as the
+channel holds; the others wait here until it has answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
 import time
-from typing import Final
+from collections import deque
+from typing import Final, Protocol
 
 from harebell import errors
-from harebell.channels.connection import LayerConnection
-from harebell.channels.io_thread import Answer
+from harebell.channels.links.connection import LOST, LayerConnection, is_final
+from harebell.channels.links.io_thread import Answer
 from harebell.channels.names import is_local, local_part
 from harebell.client.messages import Message, Returned, encoded
 from harebell.protocol.v091 import Table
 
-__all__ = ["CHANNEL_HEADER", "CONTROL_HEADER", "GROUP_HEADER", "ID_HEADER", "Publisher", "QueueFull"]
+__all__ = ["CHANNEL_HEADER", "ID_HEADER", "Publisher", "QueueFull", "sent_us_of", "sender_of"]
 
 CHANNEL_HEADER: Final = "asgi_channel"  # the part after the "!" of the name of a message's channel
-CONTROL_HEADER: Final = "asgi_control"  # names a control message from layer to layer
-GROUP_HEADER: Final = "asgi_group"  # the group that a control message is about
-ID_HEADER: Final = "x-deduplication-header"
+ID_HEADER: Final = "x-deduplication-header"  # the sender's id, and a number that grows with the time in microseconds
+ID_LENGTH: Final = 12
 SWEEP_SECONDS: Final = 0.25
 MOST_TRIES: Final = 20  # declarations of a queue that another process deletes again and again
 
 
 class QueueFull(Exception):
     """The channel's queue is full."""
+
+
+class Fullness(Protocol):
+    """Knows which process-local channels are full."""
+
+    def is_full(self, channel: str, on_way: int) -> bool: ...
+    def sending(self, channel: str) -> None: ...
+    def arrived(self, channel: str) -> None: ...
 
 
 class PendingPublish:
@@ -45,6 +56,7 @@ class PendingPublish:
         "answer",
         "body",
         "channel",
+        "counted",
         "deadline",
         "exchange",
         "number",
@@ -77,6 +89,7 @@ class PendingPublish:
         self.answer = answer
         self.deadline = time.monotonic() + publisher.connection.settings.timeout
         self.published = False  # and the broker's answer is awaited
+        self.counted = False  # among those on their way to a process-local channel
         self.returns = False
         self.tries = 0
 
@@ -97,7 +110,7 @@ class PendingPublish:
 
     def orphaned(self, publish_tag: int) -> None:
         self.returns = False
-        if self.repeatable:
+        if self.repeatable or self.publisher.connection.on_harebell:
             self.publisher.again(self)
         else:
             self.publisher.done(
@@ -110,15 +123,37 @@ class PendingPublish:
             )
 
     def fail(self, reason: errors.HarebellError) -> None:
-        self.publisher.done(self, reason)
+        """The AMQP channel has ended."""
+        if self.publisher.connection.closed:
+            self.publisher.done(self, reason)
+        else:
+            self.orphaned(0)
+
+
+def sent_us_of(sent: object) -> int | None:
+    """When the message with that id was sent, in microseconds since 1970; None for an id of another program."""
+    if not isinstance(sent, str) or len(sent) <= ID_LENGTH:
+        return None
+    try:
+        return int(sent[ID_LENGTH:], 16)
+    except ValueError:
+        return None
+
+
+def sender_of(sent: object) -> str | None:
+    """The id of the layer that has sent the message with that id; None for an id of another program."""
+    return sent[:ID_LENGTH] if isinstance(sent, str) and sent_us_of(sent) is not None else None
 
 
 class Publisher:
     """Publishes the messages of one layer, each once."""
 
-    def __init__(self, connection: LayerConnection) -> None:
+    def __init__(self, connection: LayerConnection, fullness: Fullness) -> None:
         self.connection = connection
-        self._numbers = itertools.count()
+        self.fullness = fullness
+        self._last_number = 0
+        self._to_local: dict[str, int] = {}  # messages on their way to each process-local channel
+        self._held: dict[str, deque[PendingPublish]] = {}  # those that come after them
         self._waiting: list[PendingPublish] = []  # a heap of those that wait for a connection, or for their queue
         self._pumping = False
         self._awaited: set[PendingPublish] = set()  # published messages that come before those that wait
@@ -126,20 +161,56 @@ class Publisher:
         self._out: dict[PendingPublish, None] = {}  # in the order of their deadlines
         self._sweeping = False
 
-    def send(self, channel: str, body: bytes, answer: Answer[None], headers: Table | None = None) -> None:
+    def send(self, channel: str, body: bytes, answer: Answer[None]) -> None:
         """Send a message to a channel. QueueFull, PublishOrphaned, DeadlineExceeded, InvalidArgument."""
-        headers = headers or {}
-        local = is_local(channel)
-        if local:
-            headers[CHANNEL_HEADER] = local_part(channel)
-        repeatable = local or self.connection.on_harebell
-        number = next(self._numbers)
-        raw = self._properties(number, headers)
-        self._enqueue(PendingPublish(self, number, channel, "", raw, body, repeatable, answer))
+        number = self._next_number()
+        if not is_local(channel):
+            raw = self._properties(number, {})
+            self._enqueue(PendingPublish(self, number, channel, "", raw, body, False, answer))
+            return
+        on_way = self._to_local.get(channel, 0)
+        if self.fullness.is_full(channel, on_way):
+            answer.fail(QueueFull(channel))
+            return
+        raw = self._properties(number, {CHANNEL_HEADER: local_part(channel)})
+        pending = PendingPublish(self, number, channel, "", raw, body, True, answer)
+        self.fullness.sending(channel)
+        if on_way >= max(self.connection.settings.capacities.of(channel), 1):
+            self._held.setdefault(channel, deque()).append(pending)
+            self._limit(pending)
+            return
+        self._to_local[channel] = on_way + 1
+        pending.counted = True
+        self._enqueue(pending)
+
+    def _next_number(self) -> int:
+        """The number of the next message; it grows with the time, in microseconds."""
+        self._last_number = number = max(self._last_number + 1, time.time_ns() // 1000)
+        return number
+
+    def _local_done(self, channel: str) -> None:
+        """A message to a process-local channel has its answer: the next one that is held may go."""
+        held = self._held.get(channel)
+        while held:
+            pending = held.popleft()
+            if not held:
+                del self._held[channel]
+            if pending not in self._out:
+                continue  # its deadline has passed
+            if self.fullness.is_full(channel, self._to_local[channel] - 1):
+                self.done(pending, QueueFull(channel))
+                continue
+            pending.counted = True
+            if self._waiting or not self._publish(pending):
+                self._wait(pending)
+            return
+        left = self._to_local[channel] = self._to_local[channel] - 1
+        if not left:
+            del self._to_local[channel]
 
     def send_group(self, group: str, body: bytes, answer: Answer[None]) -> None:
         """Send a message to the members of a group. No error without members, or when a member's queue is full."""
-        number = next(self._numbers)
+        number = self._next_number()
         raw = self._properties(number, {})
         self._enqueue(PendingPublish(self, number, group, self.connection.names.groups, raw, body, True, answer))
 
@@ -147,20 +218,25 @@ class Publisher:
         headers[ID_HEADER] = f"{self.connection.client_id}{number:x}"
         return encoded(Message(b"", headers=headers))[0]
 
-    def _enqueue(self, pending: PendingPublish) -> None:
+    def _limit(self, pending: PendingPublish) -> None:
+        """Have the message end at its deadline."""
         self._out[pending] = None
         if not self._sweeping:
             self._sweeping = True
             self.connection.thread.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _enqueue(self, pending: PendingPublish) -> None:
+        self._limit(pending)
         if self._waiting or not self._publish(pending):
             self._wait(pending)
 
     def _publish(self, pending: PendingPublish) -> bool:
         """Publish the message; False when it has to wait."""
         connection = self.connection
-        if not connection.is_open:
+        link = connection.link
+        if link is None:
             return False
-        publishing = connection.publishing
+        publishing = link.publishing
         if not publishing.may_publish:
             return False
         if not pending.exchange and not connection.is_declared(pending.channel):
@@ -204,13 +280,16 @@ class Publisher:
                     heapq.heappop(waiting)
                     continue
                 try:
-                    await connection.ready()
-                    await connection.publishing.drain(timeout=max(pending.deadline - time.monotonic(), 0.001))
+                    left = max(pending.deadline - time.monotonic(), 0.001)
+                    link = await connection.ready(left)
+                    await link.publishing.drain(timeout=left)
                     if not pending.exchange and not connection.is_declared(pending.channel):
                         await self._settled(pending.channel)
                         await connection.declare(pending.channel)
                 except (errors.HarebellError, ImportError) as error:
-                    self.done(pending, error)
+                    in_time = not connection.closed and pending.deadline > time.monotonic()
+                    if is_final(error) or not (in_time and isinstance(error, LOST)):
+                        self.done(pending, error)
                 if waiting[0] is pending and pending in self._out and self._publish(pending):
                     heapq.heappop(waiting)
         finally:
@@ -257,6 +336,10 @@ class Publisher:
             return  # its deadline has passed
         if self._awaited:
             self._has_answer(pending)
+        if error is not None and pending.exchange == "" and is_local(pending.channel):
+            self.fullness.arrived(pending.channel)
+        if pending.counted:
+            self._local_done(pending.channel)
         if error is None:
             pending.answer.give(None)
         else:
@@ -271,13 +354,16 @@ class Publisher:
                 break
             late.append(pending)
         for pending in late:
-            self.done(
-                pending,
-                errors.DeadlineExceeded(
-                    f"a message to {pending.channel!r} was not confirmed within "
-                    f"{self.connection.settings.timeout:g} s: it may or may not arrive"
-                ),
-            )
+            self.done(pending, self._late(pending))
         self._sweeping = bool(self._out)
         if self._sweeping:
             self.connection.thread.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _late(self, pending: PendingPublish) -> errors.DeadlineExceeded:
+        seconds, cause = self.connection.settings.timeout, self.connection.unavailable
+        why = f" ({cause})" if cause is not None else ""
+        late = errors.DeadlineExceeded(
+            f"a message to {pending.channel!r} was not confirmed within {seconds:g} s: it may or may not arrive{why}"
+        )
+        late.__cause__ = cause
+        return late

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell import errors
-from harebell.channels import ChannelLayer, embedded, publishing
-from harebell.channels.connection import LayerConnection
+from harebell.channels import ChannelLayer
+from harebell.channels.links import embedded
+from harebell.channels.links.connection import LayerConnection
+from harebell.channels.messages import publishing
+from harebell.channels.messages.publishing import PendingPublish, Publisher
 from harebell.channels.names import Names
-from harebell.channels.publishing import PendingPublish, Publisher
 from harebell.client.channel import Channel
 from harebell.client.messages import Returned
 from harebell.testing import FaultProxy
@@ -67,13 +69,14 @@ class SlowBroker:
 
     client_id = "c"
     on_harebell = True
-    is_open = may_publish = True
+    may_publish = True
+    closed = False
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.settings = SimpleNamespace(timeout=60)
         self.names = SimpleNamespace(queue=lambda channel: channel, groups="groups")
-        self.thread = self.publishing = self
+        self.thread = self.publishing = self.link = self
         self.exists = self.declared = True
         self.in_flight: deque[tuple[PendingPublish, bytes]] = deque()
         self.queue: list[int] = []
@@ -82,7 +85,9 @@ class SlowBroker:
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(self.loop.create_task(coroutine))
 
-    async def ready(self) -> None: ...
+    async def ready(self, seconds: float) -> SlowBroker:
+        return self
+
     async def drain(self, timeout: float) -> None: ...
 
     def is_declared(self, channel: str) -> bool:
@@ -108,6 +113,16 @@ class SlowBroker:
             waiter.settle(0, True)
 
 
+class NeverFull:
+    """No process-local channel is full (`publishing.Fullness`)."""
+
+    def is_full(self, channel: str, on_way: int) -> bool:
+        return False
+
+    def sending(self, channel: str) -> None: ...
+    def arrived(self, channel: str) -> None: ...
+
+
 class Outcomes:
     """Answers of several messages."""
 
@@ -125,7 +140,7 @@ class Outcomes:
 def test_returned_messages_keep_their_order_whenever_their_answers_come(script: list[str]) -> None:
     async def run() -> None:
         broker = SlowBroker()
-        publisher = Publisher(cast(LayerConnection, broker))
+        publisher = Publisher(cast(LayerConnection, broker), NeverFull())
         outcomes, sent = Outcomes(), 0
         for step in script:
             if step == "send":

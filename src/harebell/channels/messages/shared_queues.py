@@ -18,13 +18,17 @@ from collections.abc import Callable
 from typing import Final
 
 from harebell import errors
-from harebell.channels.connection import FINAL, LayerConnection
-from harebell.channels.mailbox import FOREVER, Mailbox, MailboxEntry
+from harebell.channels.links.connection import LayerConnection, is_final
+from harebell.channels.links.link import Link
+from harebell.channels.messages.controls import CONTROL_HEADER
+from harebell.channels.messages.mailbox import FOREVER, Mailbox, MailboxEntry
+from harebell.channels.messages.publishing import CHANNEL_HEADER, ID_HEADER
 from harebell.channels.names import local_part, non_local
-from harebell.channels.publishing import CHANNEL_HEADER, CONTROL_HEADER, ID_HEADER
+from harebell.channels.settings import explained
 from harebell.client.channel import Channel
 from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery
+from harebell.protocol.v091 import methods as m
 
 __all__ = ["SharedQueueReaders"]
 
@@ -91,7 +95,6 @@ class SharedQueueReaders:
         if reader is None or reader.channel is None:
             return False  # it is requeued
         channel, sent = reader.channel, _sent(entry)
-        connected = channel.test().reconnection_count
         try:
             delivery.ack()
         except errors.HarebellError:
@@ -100,9 +103,6 @@ class SharedQueueReaders:
         try:
             await channel.qos(prefetch_count=PREFETCH)
         except errors.HarebellError:
-            self.uncertain += 1
-            return False
-        if channel.test().reconnection_count != connected:
             self.uncertain += 1
             return False
         self._connection.is_new(sent, entry.channel)  # a duplicate of it will be recognised
@@ -131,28 +131,37 @@ class SharedQueueReaders:
         connection = self._connection
         while not connection.closed and self._readers.get(reader.name) is reader:
             try:
-                await connection.ready()
-                await connection.declare(reader.name)
-                if reader.channel is None:
-                    reader.channel = await connection.client.channel()
+                link = await connection.ready()
+                if not connection.is_declared(reader.name):
+                    await connection.declare(reader.name)
+                reader.channel = await link.client.channel()
                 reader.consumer = reader.channel.consume(connection.names.queue(reader.name), prefetch=PREFETCH)
                 await reader.consumer.start()
                 async for delivery in reader.consumer:
                     self._take(reader, delivery)
                 return
-            except errors.ConsumerCancelled:
+            except (errors.ConsumerCancelled, errors.NotFound):
                 connection.undeclared(reader.name)  # the queue was deleted: declare it again
-            except FINAL as error:
-                with self._lock:  # the next reader retries
-                    if self._readers.get(reader.name) is reader:
-                        del self._readers[reader.name]
-                reader.box.fail(error)
-                return
-            except errors.HarebellError as error:
+                if reader.channel is not None:
+                    await self._closed(reader.channel)
+            except (errors.HarebellError, ImportError) as error:
                 if connection.closed:
                     return
-                logger.warning("reading %s: %s", reader.name, error)
+                if is_final(error):
+                    with self._lock:  # the next reader retries
+                        if self._readers.get(reader.name) is reader:
+                            del self._readers[reader.name]
+                    reader.box.fail(error)
+                    return
+                if connection.link is not None:  # else the next link is awaited
+                    logger.warning("reading %s: %s", reader.name, error)
                 await asyncio.sleep(0.2)
+
+    async def _closed(self, channel: Channel) -> None:
+        try:
+            await channel.close()
+        except errors.HarebellError:
+            pass  # with its connection
 
     def _take(self, reader: SharedQueueReader, delivery: Delivery) -> None:
         entry = self._entry(reader.name, delivery)
@@ -193,21 +202,36 @@ class SharedQueueReaders:
         if self._sweeping:
             self._connection.thread.loop.call_later(LINGER, self._sweep)
 
-    def fail(self, failure: errors.HarebellError) -> None:
+    def fail(self, failure: Exception) -> None:
         """Raise this error in waiting readers: no messages come any more."""
         with self._lock:
             readers = list(self._readers.values())
+            self._readers.clear()
         for reader in readers:
             reader.box.fail(failure)
 
     async def get(self, name: str) -> MailboxEntry | None:
         """Get one message from a queue with basic.get; None without a ready one."""
         connection = self._connection
-        await connection.ready()
-        if not connection.is_declared(name):
-            await connection.declare(name)
+
+        async def ask(link: Link) -> Delivery | None:
+            request = m.BasicGet(connection.names.queue(name), True)
+            if connection.is_declared(name):
+                try:
+                    (answer,) = await link.ask([request])
+                except errors.NotFound:
+                    connection.undeclared(name)
+                else:
+                    return answer if isinstance(answer, Delivery) else None
+            _, answer = await link.ask([connection.queue_declaration(link, name), request])
+            connection.declared(name)
+            return answer if isinstance(answer, Delivery) else None
+
         while True:
-            delivery = await connection.declaring.get(connection.names.queue(name), no_ack=True)
+            try:
+                delivery = await connection.over_links(ask)
+            except errors.PreconditionFailed as error:
+                raise explained(error) from error
             if delivery is None:
                 return None
             entry = self._entry(name, delivery)

@@ -1,0 +1,1 @@
+"""A layer's way to the broker: its thread, and one connection after another."""
