@@ -32,8 +32,8 @@ class Sink(Protocol):
     def publish(self, message: Message) -> bool:
         """Take the message, or refuse it (False)."""
 
-    def can_deliver(self) -> bool:
-        """Whether a message published now would go to a consumer at once."""
+    def can_deliver(self, message: Message) -> bool:
+        """Whether the message, published now, would go to a consumer at once."""
 
     def enrich(self) -> None:
         """Prepare for a message with an expiration."""

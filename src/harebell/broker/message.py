@@ -115,6 +115,12 @@ class Held:
     def __lt__(self, other: Held) -> bool:
         return self.position < other.position
 
+    def renewed(self) -> Held:
+        """Another entry for the same message, which is in no queue."""
+        held = type(self)(self.message, self.position, self.deadline, self.priority)
+        held.count, held.gone = self.count, True
+        return held
+
     @property
     def size(self) -> int:
         return self.message.content.body_size

@@ -246,7 +246,7 @@ class Hold:
         self._delays.hold(message, self._delay, self._keys)
         return True
 
-    def can_deliver(self) -> bool:
+    def can_deliver(self, message: Message) -> bool:
         return False
 
     def enrich(self) -> None:

@@ -32,7 +32,7 @@ class History:
         self.messages.append(message)
         return True
 
-    def can_deliver(self) -> bool:
+    def can_deliver(self, message: Message) -> bool:
         return False
 
     def enrich(self) -> None:

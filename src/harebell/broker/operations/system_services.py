@@ -319,7 +319,7 @@ class Service:
             connection.access.publish("", name)
         return queue
 
-    def can_deliver(self) -> bool:
+    def can_deliver(self, message: Message) -> bool:
         return True
 
     def enrich(self) -> None:

@@ -211,6 +211,22 @@ class Backlog:
         if held.listed is not None:
             self._deadlines.lost(1)
 
+    def take_out(self, held: Held) -> Held:
+        """Take a message out, wherever it is, for one who may bring it back.
+
+        Returns another entry for it: the one that it had stays where it is, and must not come to life again there.
+        """
+        self.remove(held)
+        return held.renewed()
+
+    def order(self) -> Iterator[int]:
+        """The levels that may have messages, in the order in which they are served."""
+        busy = self.busy
+        while busy:
+            priority = busy.bit_length() - 1
+            busy ^= 1 << priority
+            yield priority
+
     @property
     def next_deadline(self) -> int:
         """The earliest deadline; 0 when there is none."""

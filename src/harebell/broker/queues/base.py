@@ -75,6 +75,7 @@ class Queue(ABC):
 
     type: str
     stored = False  # whether a publisher confirm has to wait for the disk
+    searching = False  # whether a consumer with a selector has not gone through all messages yet
 
     def __init__(
         self, vhost: Home, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
@@ -128,9 +129,11 @@ class Queue(ABC):
         """Deliver to consumers up to their windows, for one share of time. Returns whether there is no more to do."""
 
     def deliver(self) -> None:
-        """Deliver to consumers up to their windows."""
+        """Deliver to consumers up to their windows; what one with a selector has to search for, later."""
         while not self.deliver_share():
-            pass
+            if self.searching:
+                self.schedule()
+                return
 
     @abstractmethod
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:
@@ -160,8 +163,8 @@ class Queue(ABC):
         return complete(self.purging())
 
     @abstractmethod
-    def can_deliver(self) -> bool:
-        """Whether a message published now would go to a consumer at once."""
+    def can_deliver(self, message: Message) -> bool:
+        """Whether the message, published now, would go to a consumer at once."""
 
     def refused(self, position: int) -> None:  # noqa: B027  a hook
         """Count a consumer whose frames the message at `position` does not fit; the message comes back by `requeue`."""

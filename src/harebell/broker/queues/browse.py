@@ -7,7 +7,8 @@ one shown, nor one that left before its turn. The queue ignores the consumer in 
 use and counts.
 
 Entering a queue in its middle takes time (a deque or an ordered dictionary must be walked through), so the view reads
-ahead more messages the further it had to walk, and checks at each one's turn whether it is still ready.
+ahead more messages the further it had to walk, and checks at each one's turn whether it is still ready. What a
+consumer's selector does not want is passed over.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from harebell.broker.message import Held, Message
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.consumer import Consumer, Getter
+from harebell.broker.queues.selection.facts import HeldFacts
 from harebell.errors import PreconditionFailed
 from harebell.routing.settings import QueueSettings
 
@@ -78,8 +80,9 @@ class View(Queue):
                         self.remove_consumer(consumer)
                         consumer.cancelled_by_broker()
                     return True
-                consumer.show(held)
-                if share.spend(SHOWN):
+                if consumer.selector is None or consumer.selector.wants(HeldFacts(held, self.timers)):
+                    consumer.show(held)
+                if share.spend(SHOWN if consumer.selector is None else SHOWN + consumer.selector.steps):
                     return False
         return True
 
@@ -108,7 +111,7 @@ class View(Queue):
     def publish(self, message: Message) -> bool:
         return True
 
-    def can_deliver(self) -> bool:
+    def can_deliver(self, message: Message) -> bool:
         return False
 
     def take(self, getter: Getter | None = None, fits: Callable[[Held], bool] | None = None) -> Held | None:

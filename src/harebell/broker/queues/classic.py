@@ -32,6 +32,7 @@ from harebell.broker.queues.enriching import Enriching
 from harebell.broker.queues.expiry import Expiry
 from harebell.broker.queues.ordering import backlog_for
 from harebell.broker.queues.orphans import reroute
+from harebell.broker.queues.selection.selecting import Selecting
 from harebell.broker.queues.sequence import numbered
 from harebell.broker.queues.settings import (
     delivery_limit,
@@ -97,6 +98,7 @@ class ClassicQueue(Queue):
         self.backlog: Backlog | None = None  # the messages, once they may leave from the middle
         self.journal: Journal | None = None  # where the messages are on disk
         self.views: list[Viewer] = []  # of consumers that browse
+        self.selecting: Selecting | None = None  # around the contents, while consumers have selectors
         self.expiry: Expiry | None = None  # with a backlog
         self._enriching: Enriching | None = None  # the contents, while they move into a backlog
         self._plain = True  # without a backlog and a journal
@@ -148,8 +150,16 @@ class ClassicQueue(Queue):
         backlog = backlog_for(self.settings)
         self._leveled = self._levels
         backlog.journal = self.journal
-        self._enriching = self.contents = Enriching(self.line, backlog, self._priority, self._deadline)
+        self._enriching = Enriching(self.line, backlog, self._priority, self._deadline)
+        self._use(self._enriching)
         return self._enriching
+
+    def _use(self, contents: Contents) -> None:
+        """Have these contents from now on."""
+        if self.selecting is None:
+            self.contents = contents
+        else:
+            self.selecting.use(contents)
 
     def _enrich(self, enriching: Enriching) -> Steps[None]:
         while self._enriching is enriching and not self.deleted and not enriching.move(MOVED):
@@ -176,7 +186,8 @@ class ClassicQueue(Queue):
 
     def use_backlog(self, backlog: Backlog) -> None:
         """Move the messages into this backlog."""
-        self.backlog = self.contents = backlog
+        self.backlog = backlog
+        self._use(backlog)
         self.expiry = Expiry(backlog, self.timers, self.drop, self.batch.slices.stopwatch)
         backlog.journal = self.journal
         self._plain = False
@@ -200,6 +211,8 @@ class ClassicQueue(Queue):
         if self.backlog is not None and self._leveled != self._levels:
             self._leveled = self._levels
             self.backlog.relevel(settings.max_priority or 0, lambda held: self._priority(held.message))
+            if self.selecting is not None:
+                self.selecting.restart()
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 
@@ -255,16 +268,23 @@ class ClassicQueue(Queue):
     def _priority(self, message: Message) -> int:
         return 0 if self._levels is None else self._levels[message.content.priority]
 
-    def can_deliver(self) -> bool:
+    def can_deliver(self, message: Message) -> bool:
         self.deliver()
+        if self.selecting is not None:
+            return self.selecting.taker(self.consumers, Held(message, self.contents.end)) is not None
         return not self.message_count and any(consumer.room() > 0 for consumer in self.consumers)
 
     def attempt_delivery(self, held: Held) -> bool:
         """Deliver a message that cannot wait, if a consumer is ready and no message is before it."""
         self.deliver()
-        if self.message_count or (turn := self.consumers.next()) is None:
+        if self.selecting is not None:
+            consumer = self.selecting.taker(self.consumers, held)
+        else:
+            turn = None if self.message_count else self.consumers.next()
+            consumer = None if turn is None else turn[0]
+        if consumer is None:
             return False
-        turn[0].redeliver(held)
+        consumer.redeliver(held)
         return True
 
     def drop(self, held: Held, reason: Reason) -> None:
@@ -290,13 +310,43 @@ class ClassicQueue(Queue):
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
+    def add_consumer(self, consumer: Consumer) -> None:
+        super().add_consumer(consumer)
+        if consumer.selector is not None:
+            if self.selecting is None:
+                self.enrich()
+                self.contents = self.selecting = Selecting(self.contents, self.timers, self._feed)
+            self.selecting.add(consumer.selector)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        selecting, selector = self.selecting, consumer.selector
+        selects = selecting is not None and selector is not None and self.consumers.find(consumer) is not None
+        super().remove_consumer(consumer)
+        if selects and selecting is not None and selector is not None and not selecting.remove(selector):
+            self.contents, self.selecting, self.searching = selecting.inner, None, False
+
+    def _feed(self, consumer: Consumer, run: list[Held]) -> None:
+        """Deliver messages that were taken out to a consumer."""
+        if self.vhost.trace is not None:
+            for held in run:
+                self.hand(held, consumer)
+            return
+        if self.journal is not None:
+            for held in run:  # before it can leave the process; one that does not fit is requeued
+                self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
+        consumer.feed_held(run)
+
     def deliver_share(self) -> bool:
         if self.on_hold:
             return True
         if self.expiry is not None and not self.expiry.drop_expired():
             return False
         share, traced = self.batch.slices.share.begin(), self.vhost.trace is not None
-        done = self._deliver_traced(share) if traced else self.contents.deliver(self.consumers, share)
+        if self.selecting is not None:
+            done = self.selecting.deliver(self.consumers, share)
+            self.searching = not done
+        else:
+            done = self._deliver_traced(share) if traced else self.contents.deliver(self.consumers, share)
         if self.views:
             self.show_views()
         return done
@@ -373,10 +423,9 @@ class ClassicQueue(Queue):
             assert backlog is not None
             found = backlog.after(level, position, 1, backlog.end)
             if found and found[0].position == position:
-                backlog.remove(found[0])
                 if self.journal is not None:
                     self.journal.fed(position, 1, False)
-                return found[0]
+                return backlog.take_out(found[0])
         return None
 
     def refused(self, position: int) -> None:

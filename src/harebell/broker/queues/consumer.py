@@ -14,6 +14,7 @@ from harebell.broker.message import Held, Message
 from harebell.broker.store.queue_log.journal import Journal
 from harebell.broker.store.stream_log.records import Record
 from harebell.protocol.v091 import Table
+from harebell.routing.selectors import Selector
 
 __all__ = ["OUTPUT_BYTES", "Consumer", "Getter"]
 
@@ -27,12 +28,14 @@ class Consumer(Protocol):
     exclusive  the queue may have no other consumer
     priority   higher goes first
     arguments  those of the subscription: a place in a stream, a filter
+    selector   the messages that it takes; None: all
     """
 
     no_ack: bool
     exclusive: bool
     priority: int
     arguments: Table
+    selector: Selector | None
 
     def room(self) -> int:
         """The number of messages that may be delivered now: 0 when a window or the socket is full."""

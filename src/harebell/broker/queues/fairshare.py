@@ -6,7 +6,7 @@ pass each level gets its share, the highest first; when no level has any share l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harebell.broker.message import Held
 from harebell.broker.queues.backlog import Backlog
@@ -40,6 +40,27 @@ class FairBacklog(Backlog):
             taken.append(held)
         return taken
 
+    def take_out(self, held: Held) -> Held:
+        share, taken = self._share(held.priority), self._taken.get(held.priority, 0)
+        if share and taken >= share:  # no other level had what was wanted: the next pass begins
+            self._taken.clear()
+            taken = 0
+        self._taken[held.priority] = taken + 1
+        return super().take_out(held)
+
+    def order(self) -> Iterator[int]:
+        later = list[int]()
+        for priority in super().order():
+            share = self._share(priority)
+            if not share or self._taken.get(priority, 0) < share:
+                yield priority
+            else:
+                later.append(priority)
+        yield from later
+
+    def _share(self, priority: int) -> int:
+        return self._shares[priority] if priority < len(self._shares) else 0
+
     def _next_level(self) -> int | None:
         """The level of the next message."""
         busy, highest = self.busy, None
@@ -49,7 +70,7 @@ class FairBacklog(Backlog):
             if self.levels[priority].first() is None:
                 self.has_no_work(priority)
                 continue
-            share = self._shares[priority] if priority < len(self._shares) else 0
+            share = self._share(priority)
             if not share or self._taken.get(priority, 0) < share:
                 return priority
             highest = priority if highest is None else highest

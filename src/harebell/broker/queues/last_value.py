@@ -48,6 +48,7 @@ class LastValueBacklog(Backlog):
         latest = None if value is None else self._latest_of(value)
         if latest is not None and latest.position > held.position:
             self._settle(held)
+            held.gone = True
             return
         super().put_back(held)
         if value is not None:

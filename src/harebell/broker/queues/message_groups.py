@@ -23,6 +23,7 @@ from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.removed import Removed
 from harebell.broker.swept import SLACK, Heap
+from harebell.errors import NotImplemented as NotImplemented540
 from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing.table_values import canonical
 
@@ -38,6 +39,12 @@ class GroupHeld(Held):
     __slots__ = ("group",)
 
     group: Hashable | None
+
+    def renewed(self) -> GroupHeld:
+        held = super().renewed()
+        assert isinstance(held, GroupHeld)
+        held.group = self.group
+        return held
 
 
 class _Group:
@@ -245,6 +252,8 @@ class GroupQueue(ClassicQueue):
             self.use_backlog(self.groups)
 
     def add_consumer(self, consumer: Consumer) -> None:
+        if consumer.selector is not None:
+            raise NotImplemented540(f"a selector on {self}, which has message groups")
         super().add_consumer(consumer)
         consumer.watch_acks()
 

@@ -4,7 +4,7 @@ Each consumer has its own place (`x-stream-offset`: first, last, next, an offset
 "1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset that was read always means
 the same message. Retention (`x-max-age`, `x-max-length-bytes`) drops whole old segments of the log, every few seconds
 and whenever one is full. Every delivery carries its offset in the header `x-stream-offset`, as RabbitMQ's do. Messages
-that do not match a consumer's filter (`stream_filter`) are skipped.
+that do not match a consumer's filter (`stream_filter`) or selector are skipped.
 
 RabbitMQ's refusals on streams apply here too: no prefetch (406); no_ack, basic.get, nack, reject, purge (540).
 """
@@ -22,6 +22,7 @@ from harebell.broker.message import STORED_CHANNEL, Held, Message
 from harebell.broker.queues.base import Back, Home, Queue
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.decorators import Verdict
+from harebell.broker.queues.selection.facts import RecordFacts
 from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
 from harebell.broker.store.stream_log.log import SEGMENT_BYTES, StreamCursor, StreamLog
 from harebell.broker.timers import Timer
@@ -153,11 +154,15 @@ class StreamQueue(Queue):
                     if used:
                         self._served = served % len(readers)
                         return False
-                    records = cursor.read(min(room, SHARE))
+                    selector = consumer.selector
+                    most = SHARE if selector is None else max(1, SHARE // (8 + selector.steps))
+                    records = cursor.read(min(room, most))
                     progress = True
-                    used = share.spend(2 * len(records))
+                    used = share.spend(2 * len(records) * SHARE // most)
                     if consumer in self._filters:
                         records = [record for record in records if self._filters[consumer].wants(record.frames)]
+                    if selector is not None:
+                        records = [record for record in records if selector.wants(RecordFacts(record))]
                     consumer.feed_records(records)
         return True
 
@@ -198,7 +203,7 @@ class StreamQueue(Queue):
             f"{{invalid_stream_offset_arg,{{{type_name(value)},{erlang_term(value)}}}}}"
         )
 
-    def can_deliver(self) -> bool:
+    def can_deliver(self, message: Message) -> bool:
         return any(consumer.room() > 0 for consumer in self.consumers)
 
     def check_consume(self, no_ack: bool, prefetch: int) -> None:

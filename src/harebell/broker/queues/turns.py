@@ -91,6 +91,16 @@ class Consumers:
         self._count = sum(map(len, self._order))
         self.only = next(iter(self), None) if self._count == 1 else None
 
+    def levels(self) -> Iterator[deque[Consumer]]:
+        """The consumers that may take messages, those of one priority together, the highest first.
+
+        The caller moves one that has had its turn to the end.
+        """
+        if self.single:
+            yield deque(() if self.active is None else (self.active,))
+        else:
+            yield from tuple(self._order)
+
     def next(self) -> tuple[Consumer, int] | None:
         """The next consumer and its room; None when no consumer takes messages now."""
         if self.only is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 from harebell.broker.auth import Access
-from harebell.broker.connections.consume_arguments import check_consume_arguments
+from harebell.broker.connections.consume_arguments import check_consume_arguments, selector_of
 from harebell.broker.connections.settling import SHARE
 from harebell.broker.node import Node
 from harebell.broker.queues.base import Queue
@@ -95,7 +95,8 @@ class MessageCommands:
             queue = View(queue)
             arguments[BROWSE] = True
         queue.check_consume(False, 1)
-        subscription = Subscription(self._session, queue, command, arguments)
+        selector = selector_of(arguments, str(queue), WrongArgument)
+        subscription = Subscription(self._session, queue, command, arguments, selector)
         try:
             queue.add_consumer(subscription)
         except AccessRefused as error:  # 0-9-1's code for a queue with an exclusive consumer

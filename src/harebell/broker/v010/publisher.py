@@ -234,7 +234,7 @@ class Publisher:
     def _deliver(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> int:
         """Publish a routed message to its queues. Returns the outcome for its completion."""
         if target.immediate:
-            queues = tuple(queue for queue in queues if queue.can_deliver())
+            queues = tuple(queue for queue in queues if queue.can_deliver(message))
         if not queues:
             return self._unroutable(target)
         if queues is target.queues:

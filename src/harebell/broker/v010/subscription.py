@@ -38,6 +38,7 @@ from harebell.protocol.v010.domains import AcceptMode, AcquireMode, CreditUnit, 
 from harebell.protocol.v010.frames import LARGEST_FRAME, command_frames, payload_of
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.content import stored_content
+from harebell.routing.selectors import Selector
 
 __all__ = ["UNLIMITED", "SentTransfer", "Subscription", "SubscriptionSession"]
 
@@ -90,11 +91,16 @@ class Subscription:
     __slots__ = (
         "_prefix", "_prefix_of", "acked", "acquires", "again", "arguments", "bytes", "cancelled", "channel",
         "delivered", "epoch", "exclusive", "flushing", "messages", "mode", "no_ack", "payload", "prefetch", "priority",
-        "queue", "redelivered", "starved", "tag",
+        "queue", "redelivered", "selector", "starved", "tag",
     )  # fmt: skip
 
     def __init__(
-        self, session: SubscriptionSession, queue: Queue, command: c.MessageSubscribe, arguments: Table
+        self,
+        session: SubscriptionSession,
+        queue: Queue,
+        command: c.MessageSubscribe,
+        arguments: Table,
+        selector: Selector | None = None,
     ) -> None:
         self.channel = session
         self.queue = queue
@@ -103,6 +109,7 @@ class Subscription:
         self.no_ack = command.accept_mode == AcceptMode.NONE
         self.exclusive = command.exclusive
         self.arguments = arguments
+        self.selector = selector
         priority = arguments.get("x-priority", 0)
         self.priority = priority if isinstance(priority, int) else 0
         self.prefetch = 0

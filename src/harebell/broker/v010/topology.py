@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from harebell.broker.auth import Access
+from harebell.broker.connections.consume_arguments import refuse_selector
 from harebell.broker.queues.base import NO_LOCAL, Owner, Queue
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.slices import Work
@@ -72,7 +73,7 @@ def table_of(arguments: Map | None, what: str, known: Callable[[str], bool] = la
     for name in arguments or ():
         if known(name):
             continue
-        if not name.startswith("x-") or name == "x-apache-selector":
+        if not name.startswith("x-"):
             raise NotImplemented540(f"{what}: the argument '{name}' is not implemented")
     return to_table(arguments or {})[0]
 
@@ -89,6 +90,7 @@ class Topology:
     def _exchange_declare(self, number: int, command: c.ExchangeDeclare) -> Outcome:
         name, kind, router = command.exchange, command.type, self._vhost.router
         arguments = table_of(command.arguments, "exchange.declare")
+        refuse_selector(arguments, f"exchange '{name}'")
         if command.passive:
             exchange = self._exchange(name) if name else None
             if exchange is not None and kind and exchange.type != kind:
@@ -161,6 +163,7 @@ class Topology:
     def _exchange_bind(self, number: int, command: c.ExchangeBind) -> Outcome:
         exchange, queue = self._ends(command.exchange, command.queue, "exchange.bind")
         arguments = to_table(command.arguments or {})[0]
+        refuse_selector(arguments, "a binding")
         if exchange.type == "headers" and X_MATCH not in arguments:
             raise InternalError("exchange.bind: a binding to a headers exchange needs x-match")
         self._session.access.bind("bind", exchange.name, to_queue(queue.name), command.binding_key)
@@ -225,6 +228,7 @@ class Topology:
     def _queue_declare(self, number: int, command: c.QueueDeclare) -> Outcome:
         name = self._named(command.queue, "queue.declare")
         arguments = table_of(command.arguments, "queue.declare", lambda name: is_qpid(name) or name in BY_NAME)
+        refuse_selector(arguments, f"queue '{name}'")
         if command.passive:
             found = self._vhost.queue(name)  # of another session too: a reply queue is checked so
             if command.exclusive and found.owner is not self._session:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
-from harebell.broker.connections.consume_arguments import check_consume_arguments
+from harebell.broker.connections.consume_arguments import check_consume_arguments, selector_of
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
 from harebell.broker.connections.settling import rejected_in_steps, returning
 from harebell.broker.counts import ChannelCounts
@@ -41,6 +41,7 @@ from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.deliver import encode_get_ok
 from harebell.protocol.v091.large_frames import Frames
 from harebell.protocol.v091.splice import header_frame_size
+from harebell.routing.selectors import Selector
 
 __all__ = ["Channel"]
 
@@ -258,14 +259,14 @@ class Channel:
             if method.arguments.get(BROWSE) and isinstance(queue, ClassicQueue):
                 queue = View(queue)
             queue.check_consume(method.no_ack, self._prefetch)
-            consumer = self._make_consumer(method, queue)
+            consumer = self._make_consumer(method, queue, selector_of(method.arguments, str(queue)))
             queue.add_consumer(consumer)
             self.connection.node.events.consumer_created(consumer)
         self.consumers[consumer.tag] = consumer
         if not method.no_wait:
             self.reply(m.BasicConsumeOk(consumer.tag))
 
-    def _make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
+    def _make_consumer(self, method: m.BasicConsume, queue: Queue, selector: Selector | None = None) -> Consumer:
         return Consumer(
             self,
             queue,
@@ -274,6 +275,7 @@ class Channel:
             exclusive=method.exclusive,
             prefetch=self._prefetch,
             arguments=method.arguments,
+            selector=selector,
         )
 
     def _consume_replies(self, method: m.BasicConsume) -> Consumer:

@@ -27,6 +27,7 @@ from harebell.protocol.v091.content import stored_content
 from harebell.protocol.v091.deliver import DeliverPrefixes, pack_tag
 from harebell.protocol.v091.fitting import fitting_frames
 from harebell.protocol.v091.large_frames import Frames
+from harebell.routing.selectors import Selector
 
 __all__ = ["UNLIMITED", "Consumer", "ConsumerChannel", "Entry", "UnackedTable"]
 
@@ -72,7 +73,7 @@ class Consumer:
 
     __slots__ = (
         "acked", "arguments", "cancelled", "channel", "credit", "delivered", "exclusive", "no_ack", "prefetch",
-        "prefixes", "priority", "queue", "redelivered", "tag",
+        "prefixes", "priority", "queue", "redelivered", "selector", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +86,7 @@ class Consumer:
         exclusive: bool,
         prefetch: int,
         arguments: Table,
+        selector: Selector | None = None,
     ) -> None:
         self.channel = channel
         self.queue = queue
@@ -94,6 +96,7 @@ class Consumer:
         self.prefetch = prefetch
         self.credit = UNLIMITED if no_ack or not prefetch else prefetch
         self.arguments = arguments
+        self.selector = selector
         priority = arguments.get("x-priority", 0)
         self.priority = priority if isinstance(priority, int) else 0
         self.cancelled = False

@@ -61,7 +61,7 @@ class ReplyQueue(Queue):
             consumer.send(0, None, message.address.fresh, frames)
         return True
 
-    def can_deliver(self) -> bool:
+    def can_deliver(self, message: Message) -> bool:
         return bool(self.consumers)
 
     def deliver_share(self) -> bool:

@@ -212,7 +212,7 @@ class Publisher:
         """As `deliver`, for a message that has queues of its own, reaches none, or must not wait."""
         counts = self._channel.counts
         if target.immediate:
-            queues = tuple(queue for queue in queues if queue.can_deliver())
+            queues = tuple(queue for queue in queues if queue.can_deliver(message))
         counts.publish += 1
         self._connection.vhost.count_publications(target.address.exchange, queues, 1)
         if not queues:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Generator
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from harebell.broker.connections.consume_arguments import refuse_selector
 from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE
@@ -76,6 +77,7 @@ class Topology:
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
         source, destination = _stripped(method.source), to_exchange(_stripped(method.destination))
+        refuse_selector(method.arguments, "a binding")
         self._connection.access.bind("bind", source, destination, method.routing_key)
         self._vhost.bind(source, destination, method.routing_key, method.arguments, user=self._connection.user)
         if not method.no_wait:
@@ -127,6 +129,7 @@ class Topology:
 
     def _queue_bind(self, method: m.QueueBind) -> None:
         source, name, key = self._binding(method)
+        refuse_selector(method.arguments, "a binding")
         self._connection.access.bind("bind", source, to_queue(name), key)
         queue, router = self._vhost.queues.get(name), self._vhost.router
         if queue is not None and router.has_exchange(source):
