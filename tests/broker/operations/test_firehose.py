@@ -49,6 +49,16 @@ def test_switched_on_and_off_at_work(kit: NodeKit, client: Client, watcher: Clie
     assert [body for *_, body in client.deliveries()] == [b"1", b"2", b"3"]
 
 
+def test_a_consumer_with_a_selector(kit: NodeKit, client: Client, watcher: Client) -> None:
+    client.declare()
+    client.send(1, m.BasicConsume("q", "c", arguments={"x-selector": "n > 1"}))
+    set_tracing(kit.node, "/", True)
+    for number in range(3):
+        client.publish("q", b"%d" % number, headers={"n": number})
+    assert [body for *_, body in client.deliveries()] == [b"2"]
+    assert keys(watcher) == ["publish.", "publish.", "publish.", "deliver.q"]
+
+
 def test_a_vhost_that_is_missing(kit: NodeKit) -> None:
     with pytest.raises(NotFound, match="no vhost 'nope'"):
         set_tracing(kit.node, "nope", True)

@@ -53,6 +53,22 @@ def test_it_sees_what_is_ready_and_what_comes_and_takes_nothing(client: Client, 
     assert all(not each.decode_method().redelivered for each in got if each)  # type: ignore[attr-defined]
 
 
+def test_a_selector(client: Client) -> None:
+    client.declare()
+    consumer_gets = {"x-selector": "n >= 1", **ONCE}
+    for number in range(3):
+        client.publish("q", b"%d" % number, headers={"n": number})
+    client.send(1, m.BasicConsume("q", "b", arguments={"x-selector": "n <> 1", **BROWSE}))
+    assert seen(client) == numbers(0, 2)
+    client.publish("q", b"1", headers={"n": 1})
+    client.publish("q", b"3", headers={"n": 3})
+    assert seen(client) == numbers(3)
+    client.send(1, m.BasicConsume("q", "o", arguments=consumer_gets))
+    assert seen(client) == numbers(1, 2, 1, 3)
+    assert client.take(m.BasicCancel)
+    assert client.count() == 5
+
+
 def test_acknowledgements_open_the_window(client: Client) -> None:
     client.declare()
     fill(client, 5)

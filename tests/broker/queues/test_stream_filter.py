@@ -53,6 +53,24 @@ def fill(kit: NodeKit) -> Client:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        ({"x_selector": "\"x-stream-filter-value\" = 'a'"}, [b"0", b"3"]),
+        ({"x_selector": '"x-stream-filter-value" IS NULL'}, [b"2"]),
+        ({"x_selector": "\"x-stream-filter-value\" LIKE 'a%'", "x_stream_filter": ["ab", "b"]}, [b"5"]),
+        ({"x_selector": "amqp.to = 's' AND other = 'x' AND NOT JMSRedelivered"}, [b"0", b"1", b"3", b"4", b"5"]),
+        ({"x_selector": "FALSE"}, []),
+        ({"x_selector": " OR ".join(["FALSE"] * 300 + ["TRUE"])}, [b"0", b"1", b"2", b"3", b"4", b"5"]),
+    ],
+)
+def test_selectors(kit: NodeKit, arguments: dict[str, FieldValue], expected: list[bytes]) -> None:
+    client = fill(kit)
+    consume(client, 100, **arguments)
+    kit.node.batch.slices.finish()
+    assert seen(client) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
         ({}, [b"0", b"1", b"2", b"3", b"4", b"5"]),
         ({"x_stream_filter": "a"}, [b"0", b"3"]),
         ({"x_stream_filter": ["a", "b"]}, [b"0", b"1", b"3"]),

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from harebell.broker.queues.changes import change_queue
 from harebell.broker.store.queue_log import journal
 from harebell.protocol.v010 import Command, Content, commands as c, structs as s
+from harebell.routing.settings import queue_settings
 from tests.broker.v010.kit import ALL, Client, Kit
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -326,6 +328,106 @@ def test_groups_are_not_acquired(client: Client) -> None:
     client.subscribe("q", acquire_mode=1)
     ((number, _),) = client.taken()
     assert client.ask(c.MessageAcquire(ranges(number)), s.Acquired).transfers == ()
+
+
+@EVERY_KIND
+def test_what_was_acquired_and_released_is_there_once(client: Client, kit: Kit, kind: str) -> None:
+    """Also for those that browse, and when the queue's levels change."""
+    fill(client, kind)
+    for tag in "abc":
+        client.subscribe("q", tag, acquire_mode=1)
+        numbers = [number for number, _ in client.taken()]
+        assert len(numbers) == 4
+        if kind != "grouped":
+            assert client.ask(c.MessageAcquire(ranges(numbers[1])), s.Acquired).transfers == ranges(numbers[1])
+        client.call(c.MessageRelease(ranges(numbers[1])))
+        client.call(c.MessageCancel(tag))
+    other = kit.peer().session(b"other")
+    other.subscribe("q", acquire_mode=1)
+    assert other.bodies() == [b"0", b"1", b"2", b"3"]
+    if kind in ("transient", "durable", "limited"):
+        queue = kit.node.vhosts["/"].queues["q"]
+        change_queue(queue, {"x-max-priority": 5}, lambda arguments: queue_settings(arguments, "q"))
+    last = kit.peer().session(b"last")
+    last.subscribe("q")
+    assert last.bodies() == [b"0", b"1", b"2", b"3"]
+
+
+# -- selectors ----------------------------------------------------------------------------------------------------
+
+COLOURS = ("red", "blue", None, "red")
+
+
+def coloured(client: Client, kind: str) -> None:
+    fill(client, kind, 0)
+    for number, colour in enumerate(COLOURS):
+        headers = {} if colour is None else {"colour": colour}
+        client.publish("q", b"%d" % number, message=s.MessageProperties(application_headers=headers), delivery_mode=2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "grouped"])
+@pytest.mark.parametrize("acquire_mode", [0, 1])
+def test_selectors(client: Client, kind: str, acquire_mode: int) -> None:
+    coloured(client, kind)
+    red = {"x-apache-selector": "colour = 'red'"}
+    client.subscribe("q", acquire_mode=acquire_mode, arguments=red)
+    assert client.bodies() == [b"0", b"3"]
+    client.subscribe("q", "u", acquire_mode=acquire_mode, arguments={"x-selector": "colour <> 'red'"})
+    assert client.bodies() == [b"1"]
+    assert client.ask(c.QueueQuery("q"), s.QueueQueryResult).message_count == (4 if acquire_mode else 1)
+
+
+@pytest.mark.parametrize("size", [ALL, 100])
+def test_a_selector_and_byte_credit(client: Client, size: int) -> None:
+    """A message that costs too much is put back, and comes with more credit: it is not passed over."""
+    coloured(client, "transient")
+    client.completes = False
+    client.subscribe("q", size=10, arguments={"x-selector": "colour = 'red'"})
+    assert client.bodies() == []
+    client.call(c.MessageFlow("t", 1, size))
+    assert client.bodies()[:1] == [b"0"]
+    client.call(c.MessageFlow("t", 1, ALL))
+    assert client.bodies()[-1:] in ([b"3"], [])
+
+
+def test_flush_goes_through_the_whole_queue(client: Client, kit: Kit) -> None:
+    fill(client, "transient", 0)
+    for number in range(300):
+        headers = {"colour": "red" if number == 299 else "blue"}
+        client.publish("q", b"%d" % number, message=s.MessageProperties(application_headers=headers), sync=False)
+    kit.stopwatch.step = 0.001
+    client.subscribe("q", messages=None, size=None, arguments={"x-selector": "colour = 'red'"})
+    client.send(c.MessageFlow("t", 0, 1))
+    client.send(c.MessageFlow("t", 1, ALL))
+    client.call(c.MessageFlush("t"))
+    assert client.bodies() == [b"299"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"x-apache-selector": "colour ="}, {"x-selector": 5}, {"x-selector": "a", "x-filter-jms-selector": "b"}],
+)
+def test_what_is_no_selector(client: Client, arguments: dict[str, Any]) -> None:
+    fill(client, "transient", 0)
+    client.call(c.MessageSubscribe("q", "t", arguments=arguments))
+    assert client.exception is not None
+    assert client.exception.error_code == 542
+    assert "for queue 'q' in vhost '/': " in (client.exception.description or "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        c.ExchangeDeclare("e", "topic", arguments={"x-apache-selector": "a"}),
+        c.QueueDeclare("q2", arguments={"x-filter-jms-selector": "a"}),
+        c.ExchangeBind("q", "amq.topic", "k", {"x-apache-selector": "a"}),
+    ],
+)
+def test_where_a_selector_has_no_effect(client: Client, command: Command) -> None:
+    fill(client, "transient", 0)
+    client.call(command)
+    assert client.exception is not None
+    assert client.exception.error_code == 540
 
 
 # -- streams, redelivery, expiry ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harebell import errors
-from harebell.client.messages import Publication
+from harebell.client.messages import Message, Publication
 from harebell.client.sessions import Connection, Consumer, Session
 from harebell.testing import FaultProxy
 from tests.client.outages import eventually
@@ -107,6 +107,29 @@ async def test_browsing_and_acquiring(session: Session, other: Session) -> None:
         assert not await deliveries[0].acquire()  # it is the other's
     await session.sync()
     assert await other.message_count("q") == 4
+
+
+async def test_a_selector(session: Session, other: Session) -> None:
+    await session.queue_declare("q", durable=True)
+    for number in range(6):
+        await session.publish(Message(b"%d" % number, headers={"n": number}), "", "q")
+    async with session.browse("q", selector="n > 3") as browser:
+        assert [(await anext(browser)).body for _ in range(2)] == [b"4", b"5"]
+    async with session.consume("q", selector="n IN (1, 3)", arguments={"x-priority": 1}) as consumer:
+        for body in (b"1", b"3"):
+            delivery = await anext(consumer)
+            assert delivery.body == body
+            delivery.accept()
+    await session.sync()
+    assert await drained(other, "q") == [b"0", b"2", b"4", b"5"]
+
+
+async def test_what_is_no_selector(session: Session) -> None:
+    await session.queue_declare("q")
+    with pytest.raises(errors.InvalidArgument, match="give it once"):
+        session.consume("q", selector="a", arguments={"x-apache-selector": "a"})
+    with pytest.raises(errors.WrongArgument, match="is expected at character 3"):
+        await session.consume("q", selector="n >").start()
 
 
 async def test_cancelling_returns_what_was_not_taken(session: Session, other: Session) -> None:

@@ -17,6 +17,7 @@ from harebell.protocol import v010, v091
 from harebell.protocol.conversion.contents import Headers, to_v091
 from harebell.protocol.conversion.properties import from_v091, header_of, properties_of
 from harebell.protocol.v010.frames import LARGEST_FRAME, channel_of
+from harebell.protocol.v091.codec import decode_properties
 
 __all__ = ["ForeignContent", "Form", "Outgoing", "content_of", "is_exact"]
 
@@ -75,6 +76,10 @@ class ForeignContent(v091.Content):
         except AttributeError:
             self._converted: bytes = to_v091(STORED_CHANNEL, self._form.properties, self.native_frames, FRAME_MAX)
             return self._converted
+
+    def decode_properties(self) -> v091.Properties:
+        """The properties, decoded anew, without the frames."""
+        return decode_properties(self._form.properties, 0, self.channel)
 
     @property
     def persistent(self) -> bool:

@@ -24,7 +24,10 @@ from harebell.protocol.v010 import commands as c
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode, CreditUnit, FlowMode
 from harebell.protocol.v091 import TableLike
 
-__all__ = ["MOST_CREDIT", "Consumer", "subscribe_commands"]
+__all__ = ["MOST_CREDIT", "SELECTOR", "Consumer", "subscribe_commands"]
+
+SELECTOR: Final = "x-apache-selector"
+"""The argument that Qpid's C++ broker has for a selector, and Harebell too."""
 
 FAIR: Final = 256  # deliveries handed out before other tasks get their turn
 MOST_CREDIT: Final = 0xFFFF_FFFE  # a credit has 32 bits, and all of them set say that there is no limit
@@ -71,9 +74,14 @@ class Consumer:
         no_ack: bool,
         browsing: bool,
         exclusive: bool,
+        selector: str | None,
         arguments: TableLike | None,
         timeout: float | None,
     ) -> None:
+        if selector is not None:
+            if SELECTOR in (arguments or {}):
+                raise errors.InvalidArgument(f"selector is given by the argument '{SELECTOR}' too: give it once")
+            arguments = {**(arguments or {}), SELECTOR: selector}
         if not 1 <= window <= MOST_WINDOW:
             raise errors.InvalidArgument(f"window is {window}: 1 to {MOST_WINDOW} messages are possible")
         if window_bytes is not None and not 1 <= window_bytes <= MOST_CREDIT:

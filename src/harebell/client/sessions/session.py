@@ -296,6 +296,7 @@ class Session:
         no_ack: bool = False,
         exclusive: bool = False,
         consumer_tag: str = "",
+        selector: str | None = None,
         arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> Consumer:
@@ -306,13 +307,14 @@ class Session:
         no_ack        a message is settled when it is sent (accept-mode none)
         exclusive     no other consumer may have the queue
         consumer_tag  a name of one's own; "" makes one
+        selector      a condition on headers and properties: only messages of which it is true ("price > 10")
         timeout       seconds for subscribing; waiting for a delivery has no deadline
 
-        A missing queue (NotFound) and the like end the session.
+        A missing queue (NotFound), a selector that cannot be read (WrongArgument) and the like end the session.
         """
         return self._consumer(
-            queue, window, window_bytes, consumer_tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments,
-            timeout=timeout,
+            queue, window, window_bytes, consumer_tag, no_ack=no_ack, exclusive=exclusive, selector=selector,
+            arguments=arguments, timeout=timeout,
         )  # fmt: skip
 
     def browse(
@@ -322,6 +324,7 @@ class Session:
         window: int = 500,
         window_bytes: int | None = None,
         consumer_tag: str = "",
+        selector: str | None = None,
         arguments: TableLike | None = None,
         timeout: float | None = None,
     ) -> Consumer:
@@ -331,8 +334,9 @@ class Session:
         count what is not taken.
         """
         return self._consumer(
-            queue, window, window_bytes, consumer_tag, browsing=True, arguments=arguments, timeout=timeout
-        )
+            queue, window, window_bytes, consumer_tag, browsing=True, selector=selector, arguments=arguments,
+            timeout=timeout,
+        )  # fmt: skip
 
     def _consumer(
         self,
@@ -344,12 +348,14 @@ class Session:
         no_ack: bool = False,
         browsing: bool = False,
         exclusive: bool = False,
+        selector: str | None,
         arguments: TableLike | None,
         timeout: float | None,
     ) -> Consumer:
         return Consumer(
             self._core, queue, tag=tag or self._new_tag("consumer"), window=window, window_bytes=window_bytes,
-            no_ack=no_ack, browsing=browsing, exclusive=exclusive, arguments=arguments, timeout=timeout,
+            no_ack=no_ack, browsing=browsing, exclusive=exclusive, selector=selector, arguments=arguments,
+            timeout=timeout,
         )  # fmt: skip
 
     def _new_tag(self, kind: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings, strategies as st
@@ -241,7 +241,10 @@ def test_its_names(client: Client, name: str) -> None:
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ({"x-selector": "price >"}, "a name, a number, a text or ( is expected at character 7, the end of the selector"),
+        (
+            {"x-selector": "price >"},
+            "a name, a number, a text or ( is expected at character 7, the end of the selector",
+        ),
         ({"x-selector": "a ; b"}, "a character that means nothing here at character 2: ; b"),
         ({"x-selector": 1}, '"expected string, got signedint"'),
         ({"x-selector": None}, '"expected string, got void"'),
@@ -280,7 +283,9 @@ def test_a_binding_has_none(client: Client, name: str) -> None:
 # -- long queues ---------------------------------------------------------------------------------------------------
 
 
-def test_a_long_queue_is_gone_through_once_and_in_slices(kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_queue_is_gone_through_once_and_in_slices(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked: list[int] = []
     real = selecting.Selecting._facts_of
 
@@ -367,7 +372,7 @@ class Consumer:
 class Selectors(RuleBasedStateMachine):
     """Each delivery is checked as it comes: wanted, and the first that is, in the order of the queue."""
 
-    arguments: Table = {}
+    arguments: ClassVar[Table] = {}
     levels = False
     fine = False
 
@@ -580,7 +585,7 @@ class Selectors(RuleBasedStateMachine):
 
 
 class PrioritySelectors(Selectors):
-    arguments = {"x-max-priority": 2}
+    arguments: ClassVar[Table] = {"x-max-priority": 2}
     levels = True
 
 
@@ -589,7 +594,7 @@ class FineSelectors(Selectors):
 
 
 class LimitedSelectors(Selectors):
-    arguments = {"x-max-length": 100_000, "x-queue-type": "quorum", "x-delivery-limit": -1}
+    arguments: ClassVar[Table] = {"x-max-length": 100_000, "x-queue-type": "quorum", "x-delivery-limit": -1}
 
 
 for machine in (Selectors, PrioritySelectors, FineSelectors, LimitedSelectors):
