@@ -14,12 +14,12 @@ from typing import Final
 
 from harebell.broker.message import Held
 from harebell.broker.queues.selection.trail import Trail
+from harebell.broker.swept import SLACK, Heap
 from harebell.routing.selectors import Facts, Selector
 
 __all__ = ["Picker"]
 
 BLOCKS: Final = 4  # blocks of a trail in which there may be nothing, until others have their turn
-SLACK: Final = 64  # messages that came back and have left, before they are forgotten
 
 
 class _Place:
@@ -31,27 +31,27 @@ class _Place:
         self._trail = trail
         self._at = 0
         self._ahead: deque[Held] = deque()
-        self._keep(trail.returned())
+        self._returned: Heap[Held] = Heap(self._is_gone)
+        self._returned.entries = trail.returned()
+        heapq.heapify(self._returned.entries)
+        self._kept = set(self._returned.entries)  # those in the heap: a message may come back again and again
 
-    def _keep(self, returned: list[Held]) -> None:
-        self._returned = returned  # a heap by position
-        heapq.heapify(returned)
-        self._kept = set(returned)
+    def _is_gone(self, held: Held) -> bool:
+        if held.gone:
+            self._kept.discard(held)  # the heap drops it
+        return held.gone
 
     def put_back(self, held: Held, most: int) -> None:
         """Note that a message came back; the queue has `most` messages."""
-        if held in self._kept:
-            return
-        if len(self._returned) > 2 * most + SLACK:
-            self._keep([each for each in self._returned if not each.gone])
-        heapq.heappush(self._returned, held)
-        self._kept.add(held)
+        if held not in self._kept:
+            if len(self._returned) > 2 * most + SLACK:
+                self._returned.sweep()
+            self._returned.push(held)
+            self._kept.add(held)
 
     def next(self) -> tuple[Held | None, bool]:
         """The next message to look at, which counts as looked at; and whether there may be more."""
-        returned, ahead = self._returned, self._ahead
-        while returned and returned[0].gone:
-            self._kept.discard(heapq.heappop(returned))
+        back, ahead = self._returned.first(), self._ahead
         for _ in range(BLOCKS):
             while ahead and ahead[0].gone:
                 ahead.popleft()
@@ -59,10 +59,9 @@ class _Place:
                 break
             found, self._at = self._trail.read(self._at)
             ahead.extend(found)
-        if returned and (not ahead or returned[0] < ahead[0]):
-            held = heapq.heappop(returned)
-            self._kept.discard(held)
-            return held, True
+        if back is not None and (not ahead or back < ahead[0]):
+            self._kept.discard(self._returned.pop())
+            return back, True
         return (ahead.popleft(), True) if ahead else (None, self._at < self._trail.end)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from harebell.broker.message import Held
-from harebell.broker.queues.backlog import SLACK, Backlog
+from harebell.broker.queues.backlog import Backlog
 from harebell.broker.queues.consumer import OUTPUT_BYTES, Consumer
 from harebell.broker.queues.contents import Contents
 from harebell.broker.queues.removed import Removed
@@ -25,6 +25,7 @@ from harebell.broker.queues.selection.picker import Picker
 from harebell.broker.queues.selection.trail import Trail
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
+from harebell.broker.swept import SLACK
 from harebell.broker.timers import Timers
 from harebell.routing.selectors import Selector
 
