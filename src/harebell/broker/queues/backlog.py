@@ -51,10 +51,17 @@ class Level:
         return head
 
     def pop(self) -> Held | None:
-        held = self.first()
-        if held is not None:
-            self.drop_first(held)
-        return held
+        line = self.line
+        if self.returned.entries:
+            held = self.first()
+            if held is not None:
+                self.drop_first(held)
+            return held
+        while ready := line.swept or line.ready:
+            held = ready.popleft()
+            if not held.gone:
+                return held
+        return None
 
     def drop_first(self, held: Held) -> None:
         """Take the message that is the first one."""

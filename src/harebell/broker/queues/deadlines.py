@@ -37,11 +37,13 @@ class Deadlines:
         if held.listed is self:
             return
         held.listed, self.used = self, True
-        last, deadline = self._timely.last(), held.deadline
-        if last is None or last.deadline < deadline or (last.deadline == deadline and last.position < held.position):
-            self._timely.append(held)
-        else:
-            self._others.push((deadline, held.position, held))
+        timely, deadline = self._timely, held.deadline
+        if line := timely.ready or timely.swept:
+            last = line[-1]
+            if last.deadline > deadline or (last.deadline == deadline and last.position > held.position):
+                self._others.push((deadline, held.position, held))
+                return
+        timely.ready.append(held)
 
     def lost(self, count: int) -> None:
         """Note that so many messages have left the queue, or fewer."""

@@ -23,7 +23,6 @@ __all__ = ["LengthLimit"]
 
 UNLIMITED: Final = 1 << 62
 SHARE: Final = 64  # messages dropped in one step
-SHARE_BYTES: Final = 1 << 20  # of their bodies
 
 
 class LengthLimit(QueueDecorator):
@@ -96,13 +95,9 @@ class LengthLimit(QueueDecorator):
 
     def _drop_beyond(self) -> None:
         """Drop the messages beyond the limit; many (the limit is new) in steps."""
-        if self._dropping:
-            return
-        if self._over(-SHARE, -SHARE_BYTES):
+        if not self._dropping and self._drop(SHARE):
             self._dropping = True
             self._queue.batch.slices.run(self._drop_many())
-        else:
-            self._drop(UNLIMITED)
 
     def _drop_many(self) -> Work:
         try:
@@ -117,8 +112,12 @@ class LengthLimit(QueueDecorator):
         if backlog is None:
             return False
         pop = backlog.pop_lowest if self._lowest_first else backlog.pop
+        length, size, aside = self._length, self._bytes, queue.aside
         for _ in range(most):
-            if not self._over() or (held := pop()) is None:
+            if backlog.count <= length and backlog.bytes <= size and not (aside and self._over()):
+                return False
+            held = pop()
+            if held is None:
                 return False
             queue.drop(held, "maxlen")
         return True
