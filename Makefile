@@ -129,6 +129,9 @@ pythons: setup ## the tests of everything but Spark on every Python from 3.11 to
 torture: setup ## kill the broker 200 times, cut its connections for 10 minutes, keep it busy for an hour, break its disk, cut the client and its sessions, torment Spark
 	@echo "torture: python -m tests.torture"
 	@PYTHONPATH=src $(BIN)/python -m tests.torture $(TORTURE_ARGS)
+	@echo "torture: every property and model with 20 times the examples of make test"
+	@HAREBELL_EXAMPLES=20 $(BIN)/python -m pytest -q -n logical --dist worksteal -o faulthandler_timeout=0 \
+		-m "hypothesis and not spark and not rabbitmq" tests
 	@echo "torture: a channel layer whose connections are cut, 10 minutes"
 	@PYTHONPATH=src $(BIN)/python -m tests.channels.churn
 	@echo "torture: memberships of channels, 10,000 steps of joining, leaving, cutting and killing, and on RabbitMQ"
@@ -136,6 +139,8 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 	@PYTHONPATH=src $(BIN)/python -m tests.channels.membership_model --rabbitmq
 	@echo "torture: a node on a disk that fails, 2,000 cases"
 	@HAREBELL_CRASHES=2000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_crash_model.py
+	@echo "torture: 10,000 durable queues and 1,100 connections on 1,024 descriptors"
+	@HAREBELL_QUEUES=10000 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/store/test_open_files.py
 	@echo "torture: a data folder with each kind of damage to each of its files"
 	@HAREBELL_DAMAGES=all $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/broker/test_damage.py
 	@echo "torture: a client that is cut 3,000 times, and 1,000 times on RabbitMQ where there is one"

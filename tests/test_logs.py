@@ -19,6 +19,7 @@ from harebell.protocol.v091 import Engine, Role, methods as m
 from harebell.protocol.v091.fields import write_table
 from harebell.routing.definitions import parse_definitions
 from tests.broker.kit import Client, FakeTransport, NodeKit, connect
+from tests.fixtures.profiles import scaled
 
 SOURCES = Path(str(harebell.__file__)).parent
 
@@ -134,7 +135,7 @@ PLACES: dict[str, Place] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=25)
+@settings(max_examples=scaled(25))
 @given(text=TEXTS)
 @example(text=EVIL[0])
 @example(text=EVIL[1])

@@ -19,6 +19,7 @@ from harebell.protocol.v091 import Content, methods as m
 from harebell.protocol.v091.fields import Table
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
 
@@ -569,7 +570,7 @@ class DurableMachine(RuleBasedStateMachine):
         assert self.at.client.count() == len(self.ready)
 
 
-DurableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+DurableMachine.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40)
 TestDurable = pytest.mark.slow(DurableMachine.TestCase)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from harebell.protocol.v091 import Content, Table, methods as m
 from harebell.protocol.v091.fields import write_table
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 from tests.headers import EVERY_TYPE, entries_of, raw_table
 from tests.protocol.v091 import strategies
 
@@ -171,7 +172,7 @@ def test_every_type_stays_as_it_was(kit: NodeKit, rewrite: Callable[[NodeKit, Cl
 def test_any_table_stays_as_it_was(kit: NodeKit, rewrite: Callable[[NodeKit, Client, bytes], Content]) -> None:
     client = kit.client()
 
-    @settings(max_examples=25)
+    @settings(max_examples=scaled(25))
     @given(strategies.tables)
     def check(table: Table) -> None:
         mine = {name: value for name, value in table.items() if not name.startswith(THE_BROKERS)}

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from harebell.protocol.v091 import Content, methods as m
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 CHANNELS = (1, 2)
 
@@ -177,5 +178,5 @@ class ClassicQueueMachine(RuleBasedStateMachine):
         assert sorted([*self.ready, *out, *self.gone]) == list(range(self.published))
 
 
-ClassicQueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+ClassicQueueMachine.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40)
 TestClassicQueue = ClassicQueueMachine.TestCase

@@ -18,6 +18,7 @@ from hypothesis import Phase, given, seed, settings, strategies as st
 
 from tests.differential.driver import OTHER_TIMES, Peer, Trace, run
 from tests.differential.random_scripts import LIFE, QUEUES, Script, scripts
+from tests.fixtures.profiles import scaled
 
 Peers = Callable[..., tuple[Peer, Peer]]
 
@@ -31,13 +32,13 @@ repeatable = settings(
 )
 
 
-@settings(repeatable, max_examples=150)
+@settings(repeatable, max_examples=scaled(60))
 @given(scripts(timed=st.just(False)))
 def test_scripts(peers: Peers, script: Script) -> None:
     _play(peers, script)
 
 
-@settings(repeatable, max_examples=5)
+@settings(repeatable, max_examples=scaled(5))
 @given(scripts(timed=st.just(True)))
 def test_scripts_in_which_time_passes(peers: Peers, script: Script) -> None:
     _play(peers, script)

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from harebell import errors
 from harebell.protocol import v010, v091
+from tests.fixtures.profiles import scaled
 from tests.protocol.v010 import test_hostile as hostile_010
 from tests.protocol.v091 import test_hostile as hostile_091
 
@@ -16,7 +17,7 @@ FRAMES = hostile_010.frames | hostile_091.frames
 
 
 @pytest.mark.parametrize("role", v010.Role, ids=lambda role: role.name)
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @given(
     parts=st.lists(FRAMES, max_size=10),
     greeting=st.sampled_from([b"", b"AMQP\1\1\0\x0a", b"AMQP\0\0\x09\1", b"AMQP"]),

@@ -17,6 +17,7 @@ from harebell.routing.pattern_language import (
     read_pattern,
 )
 from harebell.routing.patterns import standard
+from tests.fixtures.profiles import scaled
 from tests.routing.regular_expressions import PATTERNS
 
 
@@ -148,7 +149,7 @@ def test_any_text_is_a_pattern_or_refused(text: str) -> None:
         standard(read_pattern(text))("a.b")
 
 
-@settings(max_examples=400)
+@settings(max_examples=scaled(150))
 @given(PATTERNS, st.lists(st.text(alphabet="abB1.-_ é\n", max_size=8), min_size=1, max_size=8))
 def test_the_verdict_is_that_of_re(pattern: str, names: list[str]) -> None:
     theirs = re.compile(pattern, re.ASCII)

@@ -6,6 +6,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harebell.routing import Destination, Router
+from tests.fixtures.profiles import scaled
 from tests.routing.naive import NaiveExchange, NaiveRouter
 
 exchange_names = st.sampled_from(["x1", "x2", "x3", "x4"])
@@ -114,5 +115,5 @@ class RouterModel(RuleBasedStateMachine):
             }
 
 
-RouterModel.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+RouterModel.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40)
 TestRouterModel = RouterModel.TestCase

@@ -14,6 +14,7 @@ from harebell.routing.exchanges.exchange import Dependence
 from harebell.routing.explain import explain
 from harebell.routing.topology import exchange_types, topology
 from harebell.routing.trace import Tracer
+from tests.fixtures.profiles import scaled
 from tests.routing.topologies import definitions, messages
 
 
@@ -35,7 +36,7 @@ def reached(router: Router, exchange: str, keys: list[str], headers: dict[str, A
     return tuple(queues)
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(60))
 @given(definitions(), st.lists(messages(), min_size=1, max_size=6))
 def test_as_the_router_does(file: dict[str, Any], sent: list[tuple[str, str, dict[str, Any], str | None]]) -> None:
     router = router_of(file)

@@ -25,6 +25,7 @@ from harebell.routing.definitions import Permission, User
 from tests.broker.auth.knock import Knock, admitted
 from tests.broker.auth.test_scram import last_message
 from tests.broker.kit import NodeKit
+from tests.fixtures.profiles import scaled
 
 SECRET = "s3cret-w0rd"
 SLOW = make_user("slow", SECRET, scram=True)
@@ -344,7 +345,7 @@ RESPONSES = st.one_of(
 NAMES = st.sampled_from(["PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"])
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(100))
 @given(
     mechanism=st.one_of(NAMES, NAMES, st.text(max_size=40)),
     responses=st.lists(RESPONSES, min_size=1, max_size=4),

@@ -19,6 +19,7 @@ from harebell.protocol.v091 import Content, FieldValue, Properties, encode_conte
 from harebell.protocol.v091.fields import Table
 from harebell.routing.exchanges.storing_exchanges import MAX_DELAY
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 
 def delayed(client: Client, name: str = "x", kind: str = "fanout", **flags: bool) -> None:
@@ -208,7 +209,7 @@ def test_there_is_one_timer_and_room_is_given_back(kit: NodeKit) -> None:
     assert len(list(delays.pending())) == len(delays)
 
 
-@settings(max_examples=50)
+@settings(max_examples=scaled(50))
 @given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from("abc"), st.sampled_from(["hold", "revoke", "wait"]))))
 def test_against_a_model(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, str]]) -> None:
     """The model is a list of (due, number, id); what comes is compared with it, order and all."""

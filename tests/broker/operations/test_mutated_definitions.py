@@ -18,6 +18,7 @@ from harebell.errors import InvalidArgument, NotImplemented as NotImplemented540
 from harebell.routing.definitions import emit_definitions, parse_definitions
 from tests.broker.kit import NodeKit
 from tests.broker.operations.test_definitions import RICH
+from tests.fixtures.profiles import scaled
 
 Place = tuple[str | int, ...]
 
@@ -206,7 +207,7 @@ def check(document: object) -> None:
 
 
 @pytest.mark.repeats
-@settings(max_examples=50)
+@settings(max_examples=scaled(50))
 @given(documents())
 def test_a_mutated_file_is_taken_or_refused(document: object) -> None:
     check(document)

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from harebell.broker.queues import browse as browsing
 from harebell.protocol.v091 import Table, methods as m
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 BROWSE: Table = {"x-browse": True}
 ONCE: Table = {"x-browse": "once"}
@@ -420,7 +421,7 @@ class ShortSightedMachine(BrowseMachine):
     ahead = 2
 
 
-BrowseMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
-ShortSightedMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+BrowseMachine.TestCase.settings = settings(max_examples=scaled(40), stateful_step_count=40)
+ShortSightedMachine.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40)
 TestBrowse = BrowseMachine.TestCase
 TestBrowseShortSighted = ShortSightedMachine.TestCase

@@ -17,6 +17,7 @@ from harebell.broker import Broker
 from harebell.protocol.v091 import Content, methods as m
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 Change = Callable[..., None]
 
@@ -235,7 +236,7 @@ class PrioritiesMachine(RuleBasedStateMachine):
         assert self.client.count() == len(self.ready)
 
 
-PrioritiesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+PrioritiesMachine.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40)
 TestPriorities = PrioritiesMachine.TestCase
 
 

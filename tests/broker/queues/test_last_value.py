@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from harebell.protocol.v091 import Content, methods as m
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
 
@@ -139,7 +140,7 @@ class LastValueMachine(RuleBasedStateMachine):
 
 
 TestLastValueMachine = LastValueMachine.TestCase
-TestLastValueMachine.settings = settings(max_examples=15, stateful_step_count=25)
+TestLastValueMachine.settings = settings(max_examples=scaled(15), stateful_step_count=25)
 
 
 @pytest.mark.parametrize("arguments", [{"x-last-value-key": "other"}, {"x-last-value-key": None}])

@@ -19,6 +19,7 @@ from harebell.protocol.v091 import Content, methods as m
 from harebell.routing.policies import Policy
 from harebell.routing.steps import complete
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 TOP = 3
 LOWEST: dict[str, Any] = {"x-overflow": "drop-lowest-priority", "x-max-priority": TOP}
@@ -157,7 +158,7 @@ class DurableLowestFirstMachine(LowestFirstMachine):
 
 
 for machine in (LowestFirstMachine, DurableLowestFirstMachine):
-    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
+    machine.TestCase.settings = settings(max_examples=scaled(40), stateful_step_count=30)
 TestLowestFirst = LowestFirstMachine.TestCase
 TestDurableLowestFirst = DurableLowestFirstMachine.TestCase
 

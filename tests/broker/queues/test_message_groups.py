@@ -14,6 +14,7 @@ from harebell.errors import NotImplemented as NotImplemented540
 from harebell.protocol.v091 import Content, FieldValue, methods as m
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 
 def declare(client: Client, **arguments: Any) -> None:
@@ -435,5 +436,5 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.client.count() == len(self.ready)
 
 
-GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+GroupMachine.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40)
 TestGroups = pytest.mark.slow(GroupMachine.TestCase)

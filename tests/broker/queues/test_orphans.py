@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from harebell.protocol.v091 import Table, methods as m
 from tests.broker.disk_node import DiskNode
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 PERSISTENT: dict[str, Any] = {"delivery_mode": 2}
 
@@ -127,7 +128,7 @@ def test_a_broker_that_stops_ends_the_deletion(tmp_path: Path) -> None:
     again.stop()
 
 
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 @given(count=st.integers(0, 40), syncs=st.integers(0, 3), power=st.none() | st.integers(0, 1 << 16))
 def test_a_kill_during_the_deletion_loses_nothing(count: int, syncs: int, power: int | None) -> None:
     node = DiskNode()

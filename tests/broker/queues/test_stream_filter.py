@@ -13,6 +13,7 @@ from harebell.broker.queues.stream_filter import StreamFilter, stream_filter
 from harebell.errors import PreconditionFailed
 from harebell.protocol.v091 import FieldValue, Properties, Table, encode_content, methods as m
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 VALUE = "x-stream-filter-value"
 WHERE = "queue 's' in vhost '/'"
@@ -181,7 +182,7 @@ VALUES = st.one_of(st.none(), st.sampled_from(["a", "b", "ab", VALUE, ""]), st.i
     body=st.sampled_from([b"", VALUE.encode(), b"\x15" + VALUE.encode() + b"S\0\0\0\x01a"]),
     nested=st.booleans(),
 )
-@settings(max_examples=300)
+@settings(max_examples=scaled(100))
 def test_it_is_exact(
     value: FieldValue,
     others: dict[str, FieldValue],

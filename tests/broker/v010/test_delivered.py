@@ -12,6 +12,7 @@ from harebell.broker.queues.base import Queue
 from harebell.broker.v010 import delivered as module
 from harebell.broker.v010.delivered import Delivered, Unsettled, Windows
 from harebell.broker.v010.deliveries import ByNumber
+from tests.fixtures.profiles import scaled
 
 QUEUES = [cast("Queue", object()), cast("Queue", object())]
 
@@ -48,7 +49,7 @@ def single(run: Delivered) -> dict[int, tuple[object, object, int, object]]:
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(80))
 @given(st.lists(st.one_of(SENT, TAKEN, BACK, SHARES), max_size=40), st.integers(1, 8))
 def test_as_a_dictionary(steps: list[tuple[str, int, int, int]], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -19,6 +19,7 @@ from harebell.protocol.v091 import methods as m
 from tests.broker.store.faults import Died
 from tests.broker.v010.disk_kit import DiskKit
 from tests.broker.v010.kit import Client, Kit, add_user
+from tests.fixtures.profiles import scaled
 
 X: Final = s.Xid(1, b"transaction", b"branch")
 Y: Final = s.Xid(1, b"transaction", b"other branch")
@@ -549,7 +550,7 @@ def test_the_end_within_any_write(one_phase: bool, commits: bool, power: int | N
     assert after > 2
 
 
-@settings(max_examples=15)
+@settings(max_examples=scaled(15))
 @given(one_phase=st.booleans(), commits=st.booleans(), after=st.integers(0, 34), power=st.integers(0, 1 << 16))
 def test_a_power_cut_within_any_write(one_phase: bool, commits: bool, after: int, power: int) -> None:
     Transfer(one_phase=one_phase, commits=commits).run(after, power)
@@ -608,7 +609,7 @@ class Brokers:
                 self.finish(client, s.Xid(*xid(found)))
 
 
-@settings(max_examples=15)
+@settings(max_examples=scaled(15))
 @given(seed=st.integers(0, 1 << 32))
 def test_two_brokers_and_a_manager_lose_and_double_nothing(seed: int) -> None:
     brokers = Brokers(Random(seed))

@@ -17,6 +17,7 @@ from harebell.protocol.v091 import methods as m
 from tests.broker.store.faults import Died
 from tests.broker.v010.disk_kit import DiskKit
 from tests.broker.v010.kit import Client
+from tests.fixtures.profiles import scaled
 
 QUEUES = ("a", "b", "c")
 
@@ -317,7 +318,7 @@ class Model:
 
 
 @pytest.mark.repeats
-@settings(max_examples=150)
+@settings(max_examples=scaled(60))
 @example([("publish", "a"), ("take", "a"), ("die", 0), ("publish", "a"), ("take", "a")], 0)
 @given(st.lists(STEPS, max_size=30), st.sampled_from([0, 0, 50]))
 def test_every_message_once_whatever_happens_to_the_broker(script: list[tuple[str, Any]], lag: int) -> None:

@@ -15,6 +15,7 @@ from harebell.errors import ConnectionForced, NotFound
 from harebell.protocol.v091 import Properties, encode_content, methods as m
 from harebell.protocol.v091.codec import FRAME_PREFIX, PROTOCOL_HEADER, encode_frame, encode_method
 from tests.broker.kit import Client, FakeTransport, NodeKit, connect
+from tests.fixtures.profiles import scaled
 
 HANDSHAKE = (
     PROTOCOL_HEADER,
@@ -80,7 +81,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeKit]:
     kit.stop()
 
 
-@settings(max_examples=400)
+@settings(max_examples=scaled(150))
 @given(stream=st.lists(pieces, max_size=12).map(b"".join), cut=st.integers(1, 50), logged_in=st.booleans())
 def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) -> None:
     transport = FakeTransport()

@@ -19,6 +19,7 @@ from harebell.protocol.v091.fields import write_table
 from harebell.protocol.v091.typed_values import Int8
 from harebell.routing.dead_letter import deaths
 from tests.broker.kit import Client, NodeKit
+from tests.fixtures.profiles import scaled
 
 QUEUES: dict[str, dict[str, Any]] = {
     "classic": {},
@@ -299,7 +300,7 @@ def test_what_fitted_without_the_brokers_headers_fits(
 
 
 @given(less=st.integers(0, 500), times=st.integers(1, 4))
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 def test_as_much_as_fits_of_the_deaths_is_there(kit: NodeKit, less: int, times: int) -> None:
     sender, reader = kit.client(), kit.client(frame_max=4096)
     sender.declare("q", x_dead_letter_exchange="", x_dead_letter_routing_key="q")

@@ -22,6 +22,7 @@ from harebell.routing.settings import (
     queue_settings,
 )
 from harebell.testing import RabbitMQ
+from tests.fixtures.profiles import scaled
 from tests.fixtures.rabbitmq import OLDER
 
 NAME = "settings-differential"
@@ -140,7 +141,7 @@ wrong = st.dictionaries(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(60))
 @given(kind=st.sampled_from(KINDS), table=wrong)
 def test_several_wrong_arguments(declare: Declare, version: str, kind: str | None, table: dict[str, object]) -> None:
     if version == OLDER and kind is None:

@@ -25,6 +25,7 @@ from harebell.protocol.v010.codec import (
 from harebell.protocol.v010.compounds import Command, Compound, Control, Struct
 from harebell.protocol.v010.domains import DetachCode, FileReturnCode, Track
 from harebell.protocol.v010.typed_values import StructValue
+from tests.fixtures.profiles import scaled
 from tests.protocol.v010 import strategies
 
 # What qpid-python 1.36 wrote: (name, fields, bytes). Its codec reads the specification at run time.
@@ -95,7 +96,7 @@ def test_qpid_has_all_but_file_and_stream() -> None:
     }
 
 
-@settings(max_examples=100)
+@settings(max_examples=scaled(60))
 @given(strategies.compounds)
 def test_compounds_are_read_as_written(compound: Compound) -> None:
     raw = encode(compound)
@@ -106,7 +107,7 @@ def test_compounds_are_read_as_written(compound: Compound) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES.values(), ids=lambda cls: cls.NAME)
-@settings(max_examples=10)
+@settings(max_examples=scaled(10))
 @given(data=st.data())
 def test_each_with_all_fields_and_with_none(cls: type[Compound], data: st.DataObject) -> None:
     head = b"" if issubclass(cls, Struct) else (cls.KEY if issubclass(cls, Control) else cls.KEY + b"\1\0")  # type: ignore[attr-defined]

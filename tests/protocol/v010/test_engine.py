@@ -26,6 +26,7 @@ from harebell.protocol.v010 import (
 )
 from harebell.protocol.v010.domains import DetachCode
 from harebell.protocol.v010.frames import PROTOCOL_HEADER
+from tests.fixtures.profiles import scaled
 from tests.protocol.v010 import strategies
 from tests.protocol.v010.samples import NAME, attached, command, control, frame, opened, pass_on
 
@@ -537,7 +538,7 @@ def test_what_may_not_be_sent() -> None:
     assert pass_on(client, server) == [(1, c.TxSelect()), (1, c.TxCommit())]
 
 
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 @given(st.data(), st.lists(strategies.commands, max_size=4), st.lists(strategies.controls, max_size=4))
 def test_events_do_not_depend_on_the_cuts(
     data: st.DataObject, commands: list[Command], controls: list[Control]

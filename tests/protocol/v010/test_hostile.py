@@ -26,6 +26,7 @@ from harebell.protocol.v010.frames import PROTOCOL_HEADER, command_frames, contr
 from harebell.protocol.v010.receiving import ReceivingHalf
 from harebell.protocol.v010.sending import SendingHalf
 from harebell.protocol.v010.session import Session
+from tests.fixtures.profiles import scaled
 from tests.protocol.v010 import strategies
 from tests.protocol.v010.samples import NAME, frame, opened
 
@@ -89,7 +90,7 @@ frames = st.one_of(
 
 
 @pytest.mark.parametrize("state, role", STATES, ids=lambda value: value.name)
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 @given(data=st.data())
 def test_frames_and_noise_in_every_state(state: ConnectionState, role: Role, data: st.DataObject) -> None:
     stream = b"".join(data.draw(st.lists(frames, max_size=8)))

@@ -13,6 +13,7 @@ from harebell.defaults import MAX_TABLE_DEPTH
 from harebell.protocol.v091 import ChannelState, ConnectionState, Content, Engine, Event, Role
 from harebell.protocol.v091.codec import PROTOCOL_HEADER, encode_frame, encode_method
 from harebell.protocol.v091.content import encode_content
+from tests.fixtures.profiles import scaled
 from tests.protocol.v091 import strategies
 from tests.protocol.v091.samples import METHODS, opened
 
@@ -66,7 +67,7 @@ frames = st.one_of(
 
 
 @pytest.mark.parametrize("state, role", STATES, ids=lambda value: value.name)
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(data=st.data())
 def test_frames_and_noise_in_every_state(state: ConnectionState, role: Role, data: st.DataObject) -> None:
     stream = b"".join(data.draw(st.lists(frames, max_size=8)))

@@ -14,6 +14,7 @@ from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
 from harebell.spark.jobs.simulate.counting import Counting
 from harebell.spark.jobs.simulate.simulation import topology_of
+from tests.fixtures.profiles import scaled
 from tests.routing.topologies import EXCHANGES, QUEUES, definitions, messages
 from tests.spark.conftest import Broker
 
@@ -66,7 +67,7 @@ def delivered(url: str, file: dict[str, Any], sent: list[Sent]) -> dict[str, int
                 channel.queue_delete(queue)
 
 
-@settings(max_examples=15, derandomize=True)
+@settings(max_examples=scaled(15), derandomize=True)
 @given(file=definitions(plain=True), sent=st.lists(messages(plain=True), min_size=5, max_size=25))
 def test_the_queues_get_what_was_foretold(broker: Broker, file: dict[str, Any], sent: list[Sent]) -> None:
     assert simulated(file, sent) == delivered(broker.url, file, sent)

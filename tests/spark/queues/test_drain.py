@@ -20,6 +20,7 @@ from harebell.spark.queues import drain as drain_module
 from harebell.spark.queues.drain import Limit, drain
 from harebell.spark.queues.segments import read_segment
 from harebell.spark.queues.spool import Spool, Ticket
+from tests.fixtures.profiles import scaled
 from tests.spark.fakes import FakeQueue
 
 STEPS = ("received", "writing", "written", "linked", "acked", "handed", "marked")
@@ -125,7 +126,7 @@ def test_after_a_crash_at_any_step_nothing_is_lost_or_twice(
     assert work.read("a") + work.read("b") == [body for name in ("a", "b") for body in work.read(name)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 7), st.booleans()), max_size=6))
 def test_any_series_of_crashes_and_broker_restarts(
     tmp_path_factory: pytest.TempPathFactory,

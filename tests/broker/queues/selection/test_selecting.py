@@ -15,6 +15,7 @@ from harebell.broker.queues.selection import selecting
 from harebell.protocol.v091 import Content, Table, methods as m
 from harebell.routing.settings import queue_settings
 from tests.broker.kit import Client, M, NodeKit, cut_finely
+from tests.fixtures.profiles import scaled
 
 RED, BLUE, BARE = "colour = 'red'", "colour = 'blue'", "colour IS NULL"
 
@@ -598,7 +599,7 @@ class LimitedSelectors(Selectors):
 
 
 for machine in (Selectors, PrioritySelectors, FineSelectors, LimitedSelectors):
-    machine.TestCase.settings = settings(max_examples=25, stateful_step_count=40)
+    machine.TestCase.settings = settings(max_examples=scaled(25), stateful_step_count=40)
 TestSelectors = Selectors.TestCase
 TestPrioritySelectors = PrioritySelectors.TestCase
 TestFineSelectors = FineSelectors.TestCase

@@ -19,6 +19,7 @@ from harebell.broker.store.queue_log.cursor import QueueCursor
 from harebell.broker.store.queue_log.log import RETIRED, QueueLog
 from harebell.broker.store.queue_log.records import HEADER_BYTES, NUMBER_BYTES, NUMBERED, TRANSIENT, Stored
 from tests.broker.store.faults import Disk, HandCommit
+from tests.fixtures.profiles import scaled
 
 PATH = "/data/q"
 
@@ -559,7 +560,7 @@ def test_a_drain_takes_runs(restarted: bool) -> None:
     assert runs == [(1, 0), (2, 0), (3, 2), (6, 4), (10, 0), (11, 0), (12, 6), (18, 2), (20, 0)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @given(
     stretches=st.lists(
         st.tuples(st.integers(1, 40), st.integers(0, 3), st.sampled_from([b"a", b"b", b"longer"]), st.booleans()),
@@ -614,7 +615,7 @@ def spots(bench: Bench) -> list[tuple[str, int, int, int]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=scaled(100))
 @given(data=st.data(), settled=st.sets(st.integers(0, 29)), size=st.integers(1, 120), zero=st.booleans())
 def test_damage_takes_no_other_record_with_it(data: st.DataObject, settled: set[int], size: int, zero: bool) -> None:
     bench = Bench()
@@ -958,7 +959,7 @@ class Model:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500)
+@settings(max_examples=scaled(300))
 @given(st.lists(STEPS, max_size=60))
 def test_the_log_against_a_model(steps: list[tuple[str, int]]) -> None:
     model = Model()

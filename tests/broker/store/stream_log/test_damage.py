@@ -14,6 +14,7 @@ from harebell.broker.store.files import Damage
 from harebell.broker.store.stream_log import records as log_records
 from harebell.broker.store.stream_log.log import StreamCursor, StreamLog
 from tests.broker.store.stream_log.test_log import everything, fill, only_file, open_log
+from tests.fixtures.profiles import scaled
 
 
 def spoil(file: Path, at: int, *, mask: int = 0x10) -> None:
@@ -69,7 +70,7 @@ def test_any_flipped_bit_costs_its_record_only(tmp_path: Path) -> None:
         log.close()
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(60))
 @given(
     sizes=st.lists(st.integers(0, 300), min_size=1, max_size=40),
     old=st.integers(0, 12),

@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.stream_log.log import READ_BYTES, StreamCursor, StreamLog
 from tests.broker.store.faults import Died, Disk, HandCommit
+from tests.fixtures.profiles import scaled
 
 
 def no_sync() -> GroupCommit:
@@ -198,7 +199,7 @@ def test_garbage_behind_the_last_record_is_cut(tmp_path: Path) -> None:
         log.close()
 
 
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 @given(sizes=st.lists(st.integers(0, 300), max_size=40), batch=st.integers(1, 7), segment=st.integers(50, 2000))
 def test_any_log_comes_back(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], batch: int, segment: int

@@ -14,10 +14,11 @@ from harebell.routing.trace import Tracer
 from harebell.spark.jobs.simulate import batch_walk as walking
 from harebell.spark.jobs.simulate.batch_walk import Walker
 from harebell.spark.jobs.simulate.patterns import TooMany
+from tests.fixtures.profiles import scaled
 from tests.routing.topologies import EXCHANGES, KEYS, QUEUES, definitions
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(60))
 @given(definitions(), st.lists(st.sampled_from((*KEYS, "b.b", "a..b")), min_size=1, max_size=9, unique=True))
 def test_every_key_reaches_what_it_reaches_alone(file: dict[str, Any], keys: list[str]) -> None:
     tracer = Tracer(topology(parse_definitions(file)).router)

@@ -17,6 +17,7 @@ from harebell.routing.topology import Topology, exchange_types, topology
 from harebell.routing.trace import Tracer
 from harebell.spark.jobs.simulate import batch_walk, counting, key_routing, patterns, totals
 from harebell.spark.jobs.simulate.counting import RESULT, Counting, needed
+from tests.fixtures.profiles import scaled
 from tests.routing.topologies import definitions, messages
 
 Row = dict[str, Any]
@@ -97,21 +98,21 @@ rows_of = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=80)
+@settings(max_examples=scaled(80))
 @given(definitions(), rows_of)
 def test_the_sums_are_those_of_message_by_message(file: dict[str, Any], rows: list[Row]) -> None:
     one = made(file)
     assert counted(rows, one) == expected(rows, one)
 
 
-@settings(max_examples=80)
+@settings(max_examples=scaled(80))
 @given(definitions(), definitions(), rows_of)
 def test_and_of_two_topologies(file: dict[str, Any], other: dict[str, Any], rows: list[Row]) -> None:
     before, after = made(file), made(other)
     assert counted(rows, before, after) == expected(rows, before, after)
 
 
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @given(definitions(), definitions(), rows_of)
 def test_and_of_batches_that_are_cut_to_pieces(file: dict[str, Any], other: dict[str, Any], rows: list[Row]) -> None:
     before, after = made(file), made(other)

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings, strategies as st
 from harebell.routing import TopicMatcher
 from harebell.spark.jobs.simulate import patterns
 from harebell.spark.jobs.simulate.patterns import Patterns, TooMany
+from tests.fixtures.profiles import scaled
 
 words = st.sampled_from(("a", "b", "c", "", "*", "#", "no pattern has it", "ä"))
 keys = st.lists(words, max_size=7).map(".".join)
@@ -29,7 +30,7 @@ def one_by_one(matcher: TopicMatcher[int], keys: list[str]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("cells", [0, patterns.DENSE_CELLS])
-@settings(max_examples=150)
+@settings(max_examples=scaled(60))
 @given(made, st.lists(keys, max_size=30, unique=True))
 @example(["#.#.#", "#.a.#", "*.#.*"], ["", ".", "a", "a.a.a", ".".join("a" * 120), "*", "#", "#.#"])
 @example([], ["", "a"])
