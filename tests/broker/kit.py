@@ -14,7 +14,8 @@ from harebell.broker.connections import base, consumer_timeouts, unread_input
 from harebell.broker.node import Node
 from harebell.broker.operations.startup import start_node
 from harebell.broker.plugins import Plugins
-from harebell.broker.queues import backlog, contents, expiry, removed
+from harebell.broker.queues import expiry
+from harebell.broker.queues.contents import backlog, plain, removed
 from harebell.broker.store.data_folder import LastStop
 from harebell.broker.v091 import transactions, unacked
 from harebell.broker.v091.connection import Connection
@@ -25,7 +26,7 @@ PATIENCE = 10.0
 FINEST = (
     (base, "PIECE"), (unread_input, "PIECE"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
     (slices, "DISCARD"),
-    (contents, "FEED"), (backlog, "FEED"), (removed, "STEP"), (transactions, "STEP"), (transactions, "SHARE"),
+    (plain, "FEED"), (backlog, "FEED"), (removed, "STEP"), (transactions, "STEP"), (transactions, "SHARE"),
     (consumer_timeouts, "STEP"), (expiry, "SHARE"),
 )  # fmt: skip
 M = TypeVar("M", bound=m.Method)

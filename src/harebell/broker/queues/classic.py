@@ -21,16 +21,16 @@ from typing import Final, Protocol
 
 from harebell.broker.forwarding import Forwarding
 from harebell.broker.message import Held, Message, to_held
-from harebell.broker.queues.backlog import Backlog
 from harebell.broker.queues.base import Back, Home, Owner, Queue
 from harebell.broker.queues.consumer import Consumer, Getter
-from harebell.broker.queues.contents import Contents, JournaledContents, PlainContents, next_run
+from harebell.broker.queues.contents.backlog import Backlog
+from harebell.broker.queues.contents.enriching import Enriching
+from harebell.broker.queues.contents.ordering import backlog_for
+from harebell.broker.queues.contents.plain import Contents, JournaledContents, PlainContents, next_run
 from harebell.broker.queues.dead_letters import DeadLetters, Obituary, dead_letter
 from harebell.broker.queues.decorators import Verdict
 from harebell.broker.queues.delayed_retry import Retries
-from harebell.broker.queues.enriching import Enriching
 from harebell.broker.queues.expiry import Expiry
-from harebell.broker.queues.ordering import backlog_for
 from harebell.broker.queues.orphans import reroute
 from harebell.broker.queues.selection.selecting import Selecting
 from harebell.broker.queues.sequence import numbered

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from harebell.broker.message import Held
-from harebell.broker.queues.removed import Removed
+from harebell.broker.queues.contents.removed import Removed
 from harebell.broker.timers import Timer, Timers
 
 __all__ = ["Retries"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from harebell.broker.message import Held
-from harebell.broker.queues.backlog import Backlog
+from harebell.broker.queues.contents.backlog import Backlog
 from harebell.broker.slices import SLICE
 from harebell.broker.timers import Timer, Timers
 from harebell.routing import Reason

@@ -17,11 +17,11 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Final, TypeAlias
 
 from harebell.broker.message import Given, Held, Message
-from harebell.broker.queues.backlog import Backlog, Level
 from harebell.broker.queues.base import Back
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.consumer import Consumer, Getter
-from harebell.broker.queues.removed import Removed
+from harebell.broker.queues.contents.backlog import Backlog, Level
+from harebell.broker.queues.contents.removed import Removed
 from harebell.broker.swept import SLACK, Heap
 from harebell.errors import NotImplemented as NotImplemented540
 from harebell.protocol.v091.splice import header_frame_size

@@ -10,17 +10,17 @@ kill in between it is in both.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from harebell.broker.batch import Batch
 from harebell.broker.forwarding import Forwarding, hashed_properties, whole_message
 from harebell.broker.message import Message
+from harebell.broker.queues.contents.plain import Contents
 from harebell.broker.slices import Work
+from harebell.broker.store.queue_log.journal import Journal
 from harebell.protocol.v091 import Table
 from harebell.routing import cc_keys
 from harebell.routing.settings import QueueSettings
-
-if TYPE_CHECKING:
-    from harebell.broker.queues.classic import ClassicQueue
 
 __all__ = ["reroute", "rerouting"]
 
@@ -35,6 +35,20 @@ class EndingQueue(Protocol):
 
     @property
     def vhost(self) -> Forwarding: ...
+
+
+class FullQueue(EndingQueue, Protocol):
+    """The same one, with the messages that are ready in it."""
+
+    deleted: bool
+    batch: Batch
+    contents: Contents
+    journal: Journal | None
+
+    @property
+    def message_count(self) -> int: ...
+    def hold(self) -> None: ...
+    def release(self) -> None: ...
 
 
 def reroute(queue: EndingQueue, message: Message) -> None:
@@ -62,7 +76,7 @@ def reroute(queue: EndingQueue, message: Message) -> None:
         sink.publish(message)
 
 
-def rerouting(queue: ClassicQueue) -> Work:
+def rerouting(queue: FullQueue) -> Work:
     """Publish all that is ready to the alternate exchange, in steps, until the queue is empty and all is on disk."""
     queue.hold()
     try:

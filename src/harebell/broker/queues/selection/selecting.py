@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Final
 
 from harebell.broker.message import Held
-from harebell.broker.queues.backlog import Backlog
 from harebell.broker.queues.consumer import OUTPUT_BYTES, Consumer
-from harebell.broker.queues.contents import Contents
-from harebell.broker.queues.removed import Removed
+from harebell.broker.queues.contents.backlog import Backlog
+from harebell.broker.queues.contents.plain import Contents
+from harebell.broker.queues.contents.removed import Removed
 from harebell.broker.queues.selection.facts import HeldFacts
 from harebell.broker.queues.selection.picker import Picker
 from harebell.broker.queues.selection.trail import Trail

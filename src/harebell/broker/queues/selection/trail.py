@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Final
 
 from harebell.broker.message import Held
-from harebell.broker.queues.backlog import Level
+from harebell.broker.queues.contents.backlog import Level
 
 __all__ = ["Trail"]
 

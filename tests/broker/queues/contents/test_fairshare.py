@@ -6,10 +6,10 @@ from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harebell.broker.message import Address, Held, Message
-from harebell.broker.queues.backlog import Backlog
-from harebell.broker.queues.fairshare import FairBacklog
-from harebell.broker.queues.last_value import LastValueBacklog
-from harebell.broker.queues.ordering import backlog_for
+from harebell.broker.queues.contents.backlog import Backlog
+from harebell.broker.queues.contents.fairshare import FairBacklog
+from harebell.broker.queues.contents.last_value import LastValueBacklog
+from harebell.broker.queues.contents.ordering import backlog_for
 from harebell.protocol.v091 import Content
 from harebell.routing.settings import QueueSettings
 from tests.broker.kit import Client

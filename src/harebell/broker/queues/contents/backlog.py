@@ -17,8 +17,8 @@ from typing import Final
 
 from harebell.broker.message import Held
 from harebell.broker.queues.consumer import OUTPUT_BYTES
-from harebell.broker.queues.deadlines import Deadlines
-from harebell.broker.queues.removed import Removed
+from harebell.broker.queues.contents.deadlines import Deadlines
+from harebell.broker.queues.contents.removed import Removed
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
 from harebell.broker.store.queue_log.journal import Journal

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harebell.broker.queues.backlog import Backlog
-from harebell.broker.queues.fairshare import FairBacklog
-from harebell.broker.queues.last_value import LastValueBacklog
+from harebell.broker.queues.contents.backlog import Backlog
+from harebell.broker.queues.contents.fairshare import FairBacklog
+from harebell.broker.queues.contents.last_value import LastValueBacklog
 from harebell.routing.settings import QueueSettings
 
 __all__ = ["backlog_for"]

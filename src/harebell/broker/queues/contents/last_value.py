@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from harebell.broker.message import Held
-from harebell.broker.queues.backlog import Backlog
-from harebell.broker.queues.removed import Removed
+from harebell.broker.queues.contents.backlog import Backlog
+from harebell.broker.queues.contents.removed import Removed
 from harebell.broker.swept import SLACK, STEP
 from harebell.routing.table_values import canonical
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harebell.broker.message import Address, Held, Message
-from harebell.broker.queues.backlog import Backlog
+from harebell.broker.queues.contents.backlog import Backlog
 from harebell.broker.swept import SLACK
 from harebell.protocol.v091 import Content
 

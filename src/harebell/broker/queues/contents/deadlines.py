@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from harebell.broker.message import Held
-from harebell.broker.queues.removed import Container
+from harebell.broker.queues.contents.removed import Container
 from harebell.broker.swept import PART, SLACK, STEP, Heap, Line
 
 __all__ = ["Deadlines"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harebell.broker.message import Held
-from harebell.broker.queues.backlog import Backlog
+from harebell.broker.queues.contents.backlog import Backlog
 
 __all__ = ["FairBacklog"]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from harebell.broker.message import Held, Message
-from harebell.broker.queues.backlog import Backlog
-from harebell.broker.queues.contents import PlainContents
-from harebell.broker.queues.removed import Removed
+from harebell.broker.queues.contents.backlog import Backlog
+from harebell.broker.queues.contents.plain import PlainContents
+from harebell.broker.queues.contents.removed import Removed
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
 

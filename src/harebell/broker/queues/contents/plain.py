@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
 from harebell.broker.message import Held, Message
-from harebell.broker.queues.removed import Removed
+from harebell.broker.queues.contents.removed import Removed
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
 from harebell.broker.store.queue_log.journal import Journal

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harebell.broker.message import Address, Held, Message
-from harebell.broker.queues.deadlines import Deadlines
+from harebell.broker.queues.contents.deadlines import Deadlines
 from harebell.broker.swept import SLACK
 from harebell.protocol.v091 import Content
 
