@@ -48,6 +48,7 @@
     ├── UndecodableBody              a body that its codec cannot read
     ├── RemoteError                  the handler at the other end of a remote call failed
     ├── DataLoss                     requested messages no longer exist
+    ├── ArchiveIncomplete            some of several queues could not be archived to their end
     ├── SpoolError                   the folder of drained messages cannot be written, or has a damaged file
     ├── QueueNotReady                the queue exists, but the broker cannot serve it yet; try again
     ├── ShovelEnded                  a shovel has stopped; `__cause__` is the error
@@ -430,6 +431,14 @@ class RemoteError(HarebellError):
 
 class DataLoss(HarebellError):
     """Requested messages no longer exist, because of retention or because the queue was deleted and declared again."""
+
+
+class ArchiveIncomplete(HarebellError):
+    """Some of several queues could not be archived to their end; `archived` is the result of all of them."""
+
+    def __init__(self, text: str, archived: object) -> None:
+        super().__init__(text)
+        self.archived = archived
 
 
 class SpoolError(HarebellError):

@@ -45,6 +45,10 @@ class Broker:
         self._channel.queue_declare(name, durable=True)
         self._queues.append(name)
 
+    def delete(self, name: str) -> None:
+        """Deletes a queue, there or not."""
+        self._channel.queue_delete(name)
+
     def forget_later(self, queue: str) -> None:
         """Deletes a queue after the test that others declared."""
         self._queues.append(queue)

@@ -93,16 +93,21 @@ def test_a_tap_takes_the_place_of_a_work_queue(
     url = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
     archived: list[str] = []
 
-    def job(name: str, cluster: object, work: Callable[[object, Display], int], *, broker: str) -> int:
-        assert (name, broker) == ("archive", url)
+    def job(name: str, cluster: object, work: Callable[[object, Display], int], **more: object) -> int:
+        assert name == "archive"
         return work(None, Display(Console(file=io.StringIO())))
 
-    def archive(spark: object, url: str, queues: Sequence[str], folder: Path, **options: object) -> Archived:
+    class Nothing:
+        def run(self, *arguments: object) -> Archived:
+            return Archived((), 0, 0)
+
+    def prepare(at: str, queues: Sequence[str], folder: Path, **options: object) -> Nothing:
+        assert at == url
         archived.extend(queues)
-        return Archived((), 0, 0)
+        return Nothing()
 
     monkeypatch.setattr("harebell.cli.spark.archive.run_job", job)
-    monkeypatch.setattr("harebell.spark.jobs.archive.archive", archive)
+    monkeypatch.setattr("harebell.spark.jobs.archive.prepare", prepare)
     with connect(url, timeout=30) as connection, connection.channel() as channel:
         for name, kind in (("work", "classic"), ("log", "stream"), ("aged.tap", "stream"), ("aged", "classic")):
             channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})

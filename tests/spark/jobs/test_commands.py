@@ -37,7 +37,7 @@ def test_there_and_back(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], int], *, broker: object) -> int:
+    def job(name: str, cluster: Cluster, work: Callable[[SparkSession, Display], int], **more: object) -> int:
         return work(spark, Display(Console(stderr=True)))
 
     monkeypatch.setattr("harebell.cli.spark.archive.run_job", job)

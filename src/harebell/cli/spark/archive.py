@@ -15,10 +15,10 @@ from cyclopts import Parameter, validators
 from rich.table import Table
 from rich.text import Text
 
-from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, check_broker, run_job
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
-from harebell.errors import DataLoss, InvalidArgument, PreconditionFailed
+from harebell.errors import ArchiveIncomplete, DataLoss, InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
     from harebell.spark.jobs.archive import Archived
@@ -80,34 +80,43 @@ def archive(
         raise InvalidArgument("--tap is for queues: name them")
     if management_url is not None and not tap:
         raise InvalidArgument("--management-url is for --tap: give --tap too")
-    if not queues:
-        from harebell.spark.jobs.archive.table import find_table
+    from harebell.spark.runtime.session import SMALL_HEAP, check_packages
 
+    check_packages()
+    from harebell.spark.jobs.archive import Archived, prepare
+    from harebell.spark.jobs.archive.table import find_table
+
+    if not queues:
         find_table(folder)
     stop = threading.Event()
     results = Display(new_console())
-    if tap:
-        queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
+    prepared = None
+    if queues:
+        # What is wrong is said before Spark starts.
+        check_broker(url)
+        cluster.settings()
+        if tap:
+            queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
+        prepared = prepare(
+            url,
+            queues,
+            folder,
+            table="delta" if delta else "parquet",
+            key_words=key_words,
+            every=None if every is None else every.total_seconds(),
+            options={"maxMessagesPerTrigger": str(batch), **({"failOnDataLoss": "false"} if skip_lost else {})},
+        )
 
     def work(spark: SparkSession, display: Display) -> int:
-        from harebell.spark.jobs import archive as archive_job
-
-        if queues:
-            options = {"maxMessagesPerTrigger": str(batch), **({"failOnDataLoss": "false"} if skip_lost else {})}
+        if prepared is not None:
             tally = _Tally()
-            with display.bars(("archive", lambda: None, tally.now)):
-                done = archive_job.archive(
-                    spark,
-                    url,
-                    queues,
-                    folder,
-                    table="delta" if delta else "parquet",
-                    key_words=key_words,
-                    every=None if every is None else every.total_seconds(),
-                    stop=stop,
-                    options=options,
-                    progress=tally.set,
-                )
+            try:
+                with display.bars(("archive", lambda: None, tally.now)):
+                    done = prepared.run(spark, stop, tally.set, display.say)
+            except ArchiveIncomplete as error:
+                if isinstance(error.archived, Archived):
+                    _print(results, error.archived)
+                raise
             _print(results, done)
         if compact:
             _compact(spark, display, results, folder, file_size * MEBI)
@@ -115,8 +124,9 @@ def archive(
             _verify(spark, display, results, folder)
         return 0
 
+    heap = None if compact or verify else SMALL_HEAP
     with _gentle_end(stop, wanted=every is not None):
-        return run_job("archive", cluster, work, broker=url if queues else None)
+        return run_job("archive", cluster, work, local=heap)
 
 
 def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:

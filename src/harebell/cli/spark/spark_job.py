@@ -8,7 +8,7 @@ when the job fails.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -77,11 +77,13 @@ def run_job(
     display: Display | None = None,
     *,
     broker: str | None = None,
+    local: Mapping[str, str] | None = None,
 ) -> T:
     """Call `work` with a session and the display, in Spark's thread; returns its result.
 
     `broker` is the URL of the broker that the job needs. It is checked first, because Spark starts slowly and then
-    retries an unavailable broker for a minute. Raises HarebellError when the broker, Spark or Java is missing, and
+    retries an unavailable broker for a minute. `local` are settings for Spark on this machine, unless the user gives
+    others. Raises HarebellError when the broker, Spark or Java is missing, and
     what `work` raises: a HarebellError that Spark has wrapped is unwrapped; otherwise the end of the log is shown
     first. KeyboardInterrupt stops the session, and with it the job.
     """
@@ -101,6 +103,8 @@ def run_job(
         if not cluster.master.startswith(OURS):
             # Executors get this package, unless the user's settings provide another one.
             settings = {PY_FILES: str(packaging.package(folder)), **settings}
+        elif cluster.master.startswith("local"):
+            settings = {**(local or {}), **settings}
         with shown.stage("start Spark"), stderr_into(log):
             spark = executor.submit(session, f"harebell spark {name}", cluster.master, **settings).result()
             silence_pyspark()

@@ -10,7 +10,7 @@ from typing import Final
 
 from harebell import errors
 
-__all__ = ["silence_pyspark", "our_error", "unwrapped_errors"]
+__all__ = ["error_named", "our_error", "silence_pyspark", "unwrapped_errors"]
 
 SPEAKERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -23,12 +23,18 @@ def our_error(error: BaseException) -> errors.HarebellError | None:
     found = _OURS.findall(str(error))
     if not found:
         return None
-    name, text = found[-1]
+    return error_named(*found[-1])
+
+
+def error_named(name: str, text: str) -> errors.HarebellError:
+    """The error of that class with that text; a plain HarebellError for a class that takes more than a text."""
     kind = getattr(errors, name, None)
-    if kind in (errors.DataLoss, errors.InvalidArgument, errors.DeadlineExceeded, errors.MissingDependency):
-        return kind(text)  # type: ignore[no-any-return]
     if isinstance(kind, type) and issubclass(kind, errors.AmqpError):
         return kind(_DETAIL.sub("", text))
+    if isinstance(kind, type) and issubclass(kind, errors.HarebellError):
+        own = [each for each in kind.__mro__ if issubclass(each, errors.HarebellError) and "__init__" in vars(each)]
+        if not own:
+            return kind(text)
     return errors.HarebellError(text)
 
 

@@ -101,10 +101,12 @@ class StreamQueueReader(DataSourceReader):
 class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Streaming read: exactly the messages since the checkpoint, restart or not."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, bounds: BoundsReader | None = None) -> None:
+        """`bounds`: what asks the broker, where several readers of one process share it; closed by whoever made it."""
         self._options = options
         self._schema = schema
-        self._bounds: BoundsReader | None = None
+        self._bounds = bounds
+        self._owns_bounds = bounds is None
         self._initial: Offsets | None = None
         self._targets: dict[str, int] | None = None  # the tails when an availableNow query began
         self._tails: dict[str, int] = {}
@@ -166,7 +168,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         """Nothing to do at the broker: a stream keeps its messages, and the checkpoint has the position."""
 
     def stop(self) -> None:
-        if self._bounds is not None:
+        if self._bounds is not None and self._owns_bounds:
             self._bounds.close()
 
     def _bounds_reader(self) -> BoundsReader:

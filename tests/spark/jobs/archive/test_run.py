@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import signal
 import subprocess
 import sys
@@ -16,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harebell.errors import DataLoss, InvalidArgument, NotFound
-from harebell.spark.jobs.archive import Archived, ArchivedQueue, Verified, archive, read, verify
+from harebell.errors import InvalidArgument, NotFound
+from harebell.spark.jobs.archive import ArchivedQueue, Verified, archive, read, run as run_module, verify
+from harebell.spark.jobs.archive.layout import queue_folder
+from harebell.spark.jobs.archive.manifest import Manifest
+from harebell.spark.jobs.archive.tasks import Done
 from tests.spark.conftest import RABBITMQ, Broker
+from tests.spark.jobs.archive.inline import run, stored
 from tests.spark.jobs.filling import DAY, archive_of
-from tests.spark.preloaded import Interpreters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,17 +30,6 @@ if TYPE_CHECKING:
 
 def ids(spark: SparkSession, path: Path) -> list[int]:
     return sorted(int(row.message_id) for row in read(spark, path).select("message_id").collect())
-
-
-def checkpoint(path: Path, queue: str) -> Path:
-    return path / "_archive" / "checkpoints" / "%2F" / queue.replace(".", "%2E")
-
-
-def forget(path: Path, queue: str, number: int, *logs: str) -> None:
-    """Takes a batch out of a checkpoint's logs, as if Spark had not come so far."""
-    for log in logs:
-        for name in (f"{number}", f".{number}.crc"):
-            (checkpoint(path, queue) / log / name).unlink()
 
 
 @pytest.mark.spark
@@ -61,41 +52,60 @@ def test_a_stream_and_a_work_queue_in_one_archive(
     assert (done.added, done.rows, told[-1]) == (5000, 5000, 5000)
     assert broker.ready(work) == 0
     broker.numbered(stream, 100, start=5000)
-    again = archive(spark, broker.url, [stream, work], path, table=table)
+    with ThreadPoolExecutor(1) as pool:  # a thread that did not make the session
+        again = pool.submit(archive, spark, broker.url, [stream, work], path, table=table).result()
     assert again.queues == (ArchivedQueue(stream, "stream", 100, 1), ArchivedQueue(work, "drained", 0, 0))
     assert again.rows == 5100
     assert ids(spark, path) == list(range(5100))
     assert verify(spark, path) == Verified(5100, 5100, 0, 0)
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
-def test_a_batch_that_is_made_again_counts_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Killed after the archive's commit and before Spark's: Spark makes the batch again."""
+@pytest.mark.parametrize("crash", ["before the commit", "after the commit"])
+def test_a_batch_that_is_made_again_counts_once(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: str
+) -> None:
     stream, work = broker.queue("stream"), broker.queue("classic")
     path = tmp_path / "archive"
     for queue in (stream, work):
         broker.numbered(queue, 300)
-    archive(spark, broker.url, [stream, work], path)
+
+    class Crash(BaseException):
+        """As a kill: no handler of errors sees it."""
+
+    add = Manifest.add
+
+    def crashing(table: Manifest, *arguments: Any) -> bool:
+        if crash == "after the commit":
+            add(table, *arguments)
+        raise Crash
+
+    for _ in range(2):  # of both queues
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            patch.setattr(Manifest, "add", crashing)
+            run(broker, path, stream, work)
     for queue in (stream, work):
-        forget(path, queue, 0, "commits")
         broker.numbered(queue, 50, start=300)
-    with ThreadPoolExecutor(1) as pool:  # a thread that did not make the session
-        done = pool.submit(archive, spark, broker.url, [stream, work], path).result()
-    assert done == Archived(
-        (ArchivedQueue(stream, "stream", 50, 2), ArchivedQueue(work, "drained", 50, 2)), 700, done.files
-    )
-    assert ids(spark, path) == sorted([*range(350), *range(350)])
-    # An older checkpoint, on the other hand, would make Spark count other messages under numbers that are taken.
-    forget(path, stream, 1, "commits", "offsets")
-    with pytest.raises(DataLoss, match=r"is older than the archive: .* ends at batch 0, the archive has 1"):
-        archive(spark, broker.url, [stream], path)
-    assert verify(spark, path) == Verified(700, 700, 0, 0)
+    done = run(broker, path, stream, work)
+    assert done.rows == 700
+    assert stored(path) == sorted([*range(350), *range(350)])
+    assert run(broker, path, stream, work).added == 0
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
-def test_on_and_on_until_told_to_stop(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_many_queues_are_few_jobs_and_a_large_one_is_cut(broker: Broker, tmp_path: Path, inline: list[int]) -> None:
+    queues = [broker.queue("stream") for _ in range(6)]
+    for number, queue in enumerate(queues):
+        broker.numbered(queue, 50 if number else 250)
+    done = run(broker, tmp_path / "archive", *queues, options={"maxMessagesPerTrigger": "100"})
+    assert [(each.rows, each.batches) for each in done.queues] == [(250, 3), *[(50, 1)] * 5]
+    assert inline == [1, 2, 2, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_on_and_on_until_told_to_stop(broker: Broker, tmp_path: Path) -> None:
     stream, work = broker.queue("stream"), broker.queue("classic")
     path = tmp_path / "archive"
     broker.numbered(stream, 100)
@@ -107,11 +117,30 @@ def test_on_and_on_until_told_to_stop(spark: SparkSession, broker: Broker, tmp_p
         if rows >= 200:
             stop.set()
 
-    done = archive(spark, broker.url, [stream, work], path, every=0.1, stop=stop, progress=progress)
-    assert done.added == done.rows >= 200
-    again = archive(spark, broker.url, [stream, work], path)
-    assert again.rows == done.rows + again.added
-    assert set(ids(spark, path)) == set(range(200))
+    done = run(broker, path, stream, work, every=0.1, stop=stop, progress=progress)
+    assert done.added == done.rows == 200
+    assert run(broker, path, stream, work).rows == 200
+    assert stored(path) == list(range(200))
+
+
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_a_session_that_is_gone_ends_the_run(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = broker.queue("classic")
+    broker.numbered(queue, 5)
+
+    class Gone(Exception):
+        pass
+
+    class Session:
+        def range(self, count: int) -> None:
+            raise Gone
+
+    def failing(*arguments: object) -> list[Done]:
+        raise RuntimeError("the JVM is gone")
+
+    monkeypatch.setattr(run_module, "run_tasks", failing)
+    with pytest.raises(Gone):
+        archive(Session(), broker.url, [queue], tmp_path)  # type: ignore[arg-type]
 
 
 @pytest.mark.spark
@@ -154,48 +183,44 @@ def test_what_cannot_be_archived(broker: Broker, tmp_path: Path) -> None:
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_one_process_at_a_time(broker: Broker, tmp_path: Path) -> None:
     queue = broker.queue("classic")
-    place = checkpoint(tmp_path, queue)
+    place = tmp_path / "_archive" / "checkpoints" / queue_folder("/", queue)
     place.mkdir(parents=True)
     (tmp_path / "_archive" / "log").mkdir()
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(InvalidArgument, match="is being archived there by another process"):
-            archive(object(), broker.url, [queue], tmp_path)  # type: ignore[arg-type]
+            run(broker, tmp_path, queue)
 
 
 CHILD = """
 import sys
-from harebell.spark import session
-from harebell.spark.jobs.archive import archive
+from tests.spark.jobs.archive import inline
+from harebell.spark.jobs.archive import archive, run
 
-sys.executable, url, path, *queues = sys.argv[1:]  # the first starts Spark's workers
-spark = session("child", **{"spark.ui.enabled": "false"})
-print("ready", flush=True)
-archive(spark, url, queues, path, options={"maxMessagesPerTrigger": "500"})
+run.run_tasks = inline.run_tasks
+url, path, *queues = sys.argv[1:]
+archive(inline.Session(), url, queues, path, options={"maxMessagesPerTrigger": "200"})
 """
 
 
-@pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
-def test_killed_in_the_middle(spark: SparkSession, interpreters: Interpreters, broker: Broker, tmp_path: Path) -> None:
+def test_killed_in_the_middle(broker: Broker, tmp_path: Path) -> None:
+    """kill -9 of the process that plans, reads, writes and commits, at some moment of its work."""
     stream, work = broker.queue("stream"), broker.queue("classic")
     path = tmp_path / "archive"
     broker.numbered(stream, 4000)
     broker.numbered(work, 4000, start=4000)
     log = path / "_archive" / "log"
-    for commits in (3, 11):  # while the stream is read, while the queue is drained
+    for commits in (3, 11, 21):
         with (tmp_path / "child.log").open("a") as output:
             child = subprocess.Popen(
-                [sys.executable, "-c", CHILD, str(interpreters.executable), broker.url, str(path), stream, work],
-                stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-c", CHILD, broker.url, str(path), stream, work], stdout=output, stderr=output
+            )
         deadline = time.monotonic() + 240
         while len(list(log.glob("0*[0-9].json"))) < commits and child.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)  # nothing tells when the child is there; only its files do
-        os.killpg(child.pid, signal.SIGKILL)
+            time.sleep(0.005)  # nothing tells when the child is there; only its files do
+        child.kill()
         assert child.wait() == -signal.SIGKILL, (tmp_path / "child.log").read_text()[-2000:]
-    done = archive(spark, broker.url, [stream, work], path)
-    assert done.rows == 8000
-    assert ids(spark, path) == list(range(8000))
-    assert verify(spark, path) == Verified(8000, 8000, 0, 0)
+    assert run(broker, path, stream, work).rows == 8000
+    assert stored(path) == list(range(8000))

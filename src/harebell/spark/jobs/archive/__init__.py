@@ -12,7 +12,7 @@ from harebell.lazy import lazy_names
 if TYPE_CHECKING:
     from harebell.spark.jobs.archive.compaction import Compacted, compact
     from harebell.spark.jobs.archive.reading import Verified, read, verify
-    from harebell.spark.jobs.archive.run import Archived, ArchivedQueue, archive
+    from harebell.spark.jobs.archive.run import Archived, ArchivedQueue, Prepared, archive, prepare
     from harebell.spark.jobs.archive.selection import Selection, chosen
 else:
     __getattr__ = lazy_names(
@@ -20,7 +20,7 @@ else:
         {
             "compaction": ("Compacted", "compact"),
             "reading": ("Verified", "read", "verify"),
-            "run": ("Archived", "ArchivedQueue", "archive"),
+            "run": ("Archived", "ArchivedQueue", "Prepared", "archive", "prepare"),
             "selection": ("Selection", "chosen"),
         },
     )
@@ -29,11 +29,13 @@ __all__ = [
     "Archived",
     "ArchivedQueue",
     "Compacted",
+    "Prepared",
     "Selection",
     "Verified",
     "archive",
     "chosen",
     "compact",
+    "prepare",
     "read",
     "verify",
 ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
-__all__ = ["Delta"]
+__all__ = ["Delta", "check_installed"]
 
 ROWS: Final = "harebell.rows"
 TOTAL: Final = "harebell.total"
@@ -36,13 +36,13 @@ class Delta:
     format: Format = "delta"
 
     def __init__(self, root: Path) -> None:
-        _check()
+        check_installed()
         self.root = root
 
     @classmethod
     def make(cls, root: Path) -> Self:
         """The archive in that folder, made where there is none."""
-        _check()
+        check_installed()
         from deltalake import DeltaTable, Schema
 
         root.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,8 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-def _check() -> None:
+def check_installed() -> None:
+    """Raises MissingDependency when the package `deltalake` is not installed."""
     try:
         import deltalake  # noqa: F401
     except ImportError as error:

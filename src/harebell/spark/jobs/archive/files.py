@@ -1,4 +1,4 @@
-"""Writes rows into an archive's data files, by day, key and queue, in tasks; and the streaming sink that does it.
+"""Writes rows into an archive's data files, by day, key and queue, in tasks.
 
 Rules: a file's name is new and never used again, so an attempt that fails leaves a file that no log names and nothing
 else; `compact` deletes those a day later. Data are on disk (fsync) before the log names them: what was drained from a
@@ -14,23 +14,17 @@ import uuid
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive.layout import DataFile, data_file, folder_name, folder_of, key_prefix, stored_arrow
-from harebell.spark.jobs.archive.table import find_table
 from harebell.synced_files import make_folder, sync_folder
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-__all__ = ["ArchiveSink", "Cutter", "FileWriter"]
+__all__ = ["Cutter", "FileWriter", "write_rows"]
 
 COMPRESSION: Final = "zstd"
 BUFFER_BYTES: Final = 64 << 20  # rows of a task in memory before the largest partition goes to its file
@@ -166,45 +160,6 @@ class Cutter:
         file.write(rows)
         self._held -= self._sizes[partition]
         self._sizes[partition] = 0
-
-
-class Part(WriterCommitMessage):
-    """The files of one task."""
-
-    def __init__(self, files: list[DataFile]) -> None:
-        self.files = files
-
-
-class ArchiveSink(DataSource):
-    """The streaming sink "harebell-archive", for `archive` alone. Options: path, writer, words."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "harebell-archive"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:
-        return ArchiveWriter(Path(self.options["path"]), self.options["writer"], int(self.options["words"]))
-
-
-class ArchiveWriter(DataSourceStreamArrowWriter):
-    """Writes each task's rows into files of its own, and commits them together, once, in the driver."""
-
-    def __init__(self, root: Path, writer: str, words: int) -> None:
-        self._root, self._writer, self._words = root, writer, words
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("a writer runs inside a Spark task")
-        return Part(write_rows(self._root, self._words, context.partitionId(), iterator))
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        files = [file for part in messages if isinstance(part, Part) for file in part.files]
-        if files:
-            find_table(self._root).add(files, self._writer, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: files that no log names do not count."""
 
 
 def write_rows(root: Path, words: int, task: int, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:

@@ -1,54 +1,57 @@
 """One run of `archive`: queues and streams into an archive, every message once, counted.
 
-Rules: one streaming query a queue, with a checkpoint below the archive, so that queues come and go without touching
-each other's place; a micro-batch becomes one commit of the archive's log, which knows the query and the batch, so that
-a batch that runs again after a crash counts once. What Spark says it read is compared with what the log has.
+Rules: this process is the one source of all queues: it plans their batches, hands them to Spark in jobs of about as
+many messages as one batch may have, one job after the other, and commits each queue's part when its job is done. So
+many queues cost no process each, none waits for the backlog of another, and one that fails ends no other. Each queue
+has a checkpoint below the archive (`checkpoint`), so that queues come and go without touching each other's place.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from harebell.errors import DataLoss, HarebellError, InvalidArgument
-from harebell.spark.jobs.archive.files import ArchiveSink
-from harebell.spark.jobs.archive.layout import OWN, Format, Table, queue_folder
-from harebell.spark.jobs.archive.table import make_table
-from harebell.spark.jobs.failures import our_error, unwrapped_errors
-from harebell.spark.options import source_options
-from harebell.spark.runtime.queries import POLL_SECONDS, rows_read, start_query
-from harebell.spark.runtime.session import activate
-from harebell.spark.schema import row_schema
-from harebell.spark.source import family
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing but Spark's checkpoint tells two runs apart
-    fcntl = None  # type: ignore[assignment]
+from harebell.errors import ArchiveIncomplete, InvalidArgument
+from harebell.spark.jobs.archive.layout import Format, Table
+from harebell.spark.jobs.archive.queue_run import Batch, QueueRun
+from harebell.spark.jobs.archive.table import check_table, make_table
+from harebell.spark.jobs.archive.tasks import run_tasks
+from harebell.spark.jobs.failures import our_error
+from harebell.spark.streams.bounds import BoundsReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Archived", "ArchivedQueue", "archive"]
+__all__ = ["Archived", "ArchivedQueue", "Prepared", "archive", "prepare"]
+
+log = logging.getLogger("harebell.spark")
 
 MESSAGES_PER_BATCH: Final = 200_000
 KEY_WORDS: Final = 1
+PLANNED_AT_ONCE: Final = 4  # queues that the broker is asked about at a time
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedQueue:
-    """The messages archived from one queue in this run. `kind`: whether it was read as a stream, or drained."""
+    """The messages archived from one queue in this run.
+
+    kind   whether it was read as a stream, or drained
+    error  why not all that it had is archived; None when it is
+    """
 
     queue: str
     kind: Literal["stream", "drained"]
     rows: int
     batches: int
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,184 +80,174 @@ def archive(
     stop: threading.Event | None = None,
     options: Mapping[str, str] | None = None,
     progress: Callable[[int], None] = lambda rows: None,
+    notice: Callable[[str], None] = log.warning,
 ) -> Archived:
     """Archives the messages of the queues at `path`, created if missing; continues where the last run ended.
 
     Stream queues are read and stay as they are; classic and quorum queues are drained, through a spool below the
     archive. `key_words` words of the routing key name a folder. `every`: runs, with a batch every so many seconds,
     until `stop` is set; None ends with what was there at the start. `options` are further options of format("amqp"),
-    such as maxMessagesPerTrigger (200,000 here) or failOnDataLoss. `progress` gets the number of messages so far.
+    such as maxMessagesPerTrigger (200,000 here), failOnDataLoss, or `spool`, which stream queues do not use.
+    `progress` gets the number of messages so far, `notice` a line about a queue that fails, or is archived again.
 
-    Raises InvalidArgument for faulty arguments, DataLoss when messages of a stream are gone or the counts do not
-    agree, and the broker's refusals (NotFound, AccessRefused).
+    Raises InvalidArgument for faulty arguments, and the broker's refusals (NotFound, AccessRefused). An error of one
+    queue later (DataLoss when messages of a stream are gone, a broker that stays away) does not end the others: when
+    they have ended, it is raised as it is for the only queue, and in an ArchiveIncomplete for one of several.
+    """
+    prepared = prepare(url, queues, path, table=table, key_words=key_words, every=every, options=options)
+    return prepared.run(spark, stop, progress, notice)
+
+
+def prepare(
+    url: str,
+    queues: Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    table: Format = "parquet",
+    key_words: int = KEY_WORDS,
+    every: float | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Prepared:
+    """What `archive` checks before it needs Spark: arguments, the folder, and whether the queues are there.
+
+    Raises as `archive` does, and makes nothing.
     """
     if not queues:
         raise InvalidArgument("name at least one queue to archive")
-    if len(set(queues)) != len(queues):
-        raise InvalidArgument("a queue is named twice")
+    if twice := [queue for queue, count in Counter(queues).items() if count > 1]:
+        raise InvalidArgument(f"queue '{twice[0]}' is named twice")
     if key_words < 0:
         raise InvalidArgument(f"key_words is {key_words}, and cannot be less than 0")
+    if every is not None and every <= 0:
+        raise InvalidArgument(f"every is {every:g} seconds, and must be more than nothing")
+    check_table(path, table)
     given = {"maxMessagesPerTrigger": str(MESSAGES_PER_BATCH), **(options or {}), "url": url}
-    runs = [_Run(queue, given) for queue in queues]  # asks the broker: a missing queue is reported first
-    archived = make_table(path, table)
-    with ExitStack() as stack, unwrapped_errors():
-        for run in runs:
-            stack.enter_context(run.opened(archived))
-        activate(spark)
-        spark.dataSource.register(ArchiveSink)
-        if every is None:
+    with ThreadPoolExecutor(PLANNED_AT_ONCE, "asking") as pool:
+        runs = list(pool.map(lambda queue: QueueRun(queue, given), queues))
+    return Prepared(path, table, key_words, every, runs)
+
+
+class Prepared:
+    """A run of `archive` that is checked, and can be started once."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], table: Format, key_words: int, every: float | None,
+        runs: Sequence[QueueRun],
+    ) -> None:  # fmt: skip
+        self._path, self._format, self._key_words, self._every, self._runs = path, table, key_words, every, runs
+
+    def run(
+        self,
+        spark: SparkSession,
+        stop: threading.Event | None = None,
+        progress: Callable[[int], None] = lambda rows: None,
+        notice: Callable[[str], None] = log.warning,
+    ) -> Archived:
+        """Archives; as `archive` says."""
+        runs, every = self._runs, self._every
+        table = make_table(self._path, self._format)
+        with ExitStack() as stack:
+            bounds = BoundsReader(runs[0].options)
+            stack.callback(bounds.close)
             for run in runs:
-                run.start(spark, archived, key_words, None)
-                _follow(runs, None, progress)
-        else:
-            for run in runs:
-                run.start(spark, archived, key_words, every)
-            _follow(runs, stop, progress)
-        done = tuple(run.result(archived) for run in runs)
-    files = archived.files()
-    return Archived(done, sum(file.rows for file in files), len(files))
+                stack.enter_context(run.opened(table, bounds, notice, endless=every is not None))
+            _Rounds(spark, table, self._key_words, runs, progress).go(every, stop or threading.Event())
+        files = table.files()
+        done = Archived(tuple(map(_result, runs)), sum(file.rows for file in files), len(files))
+        _raise_errors(runs, done)
+        return done
 
 
-class _Run:
-    """One queue's query in one run of `archive`."""
+class _Rounds:
+    """Plans, writes and commits batches of all queues, until nothing is left or the run is told to end."""
 
-    def __init__(self, queue: str, given: Mapping[str, str]) -> None:
-        lowered = {name.lower(): value for name, value in {**given, "queue": queue}.items()}
-        parsed = source_options(lowered, streaming=True)
-        if parsed.queues != (queue,):
-            raise InvalidArgument(f"{queue!r} is not the name of one queue: name several as several arguments")
-        self.queue = queue
-        self.read: dict[int, int] = {}  # rows by batch
-        self._given = lowered
-        self._vhost = parsed.vhost
-        self._kind: Literal["stream", "drained"] = "stream" if family(parsed) == "stream" else "drained"
-        self._query: StreamingQuery | None = None
-        self._stopped = False
+    def __init__(
+        self, spark: SparkSession, table: Table, key_words: int, runs: Sequence[QueueRun],
+        progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._spark = spark
+        self._table = table
+        self._key_words = key_words
+        self._runs = runs
+        self._progress = progress
 
-    @contextmanager
-    def opened(self, table: Table) -> Iterator[None]:
-        """Holds the queue's checkpoint for this process. Raises InvalidArgument when another one has it."""
-        self._checkpoint = table.root / OWN / "checkpoints" / queue_folder(self._vhost, self.queue)
-        self._checkpoint.mkdir(parents=True, exist_ok=True)
-        with (self._checkpoint / "lock").open("w") as lock:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise InvalidArgument(f"queue '{self.queue}' is being archived there by another process") from None
-            try:
-                self._writer = self._named()
-                self._before = table.written(self._writer)
-                self._check_not_behind()
-                yield
-            finally:
-                self._end()
+    def go(self, every: float | None, stop: threading.Event) -> None:
+        """Goes on until `stop` is set; with `every` None, until all that was there at the start is archived."""
+        while not stop.is_set():
+            began = time.monotonic()
+            batches = self._planned()
+            for job in _jobs(batches):
+                if stop.is_set():
+                    return
+                self._do(job, stop)
+                self._progress(sum(run.rows for run in self._runs))
+            left = [run for run in self._runs if not run.ended]
+            if not left:
+                return
+            failing = [run.due for run in left if run.error is not None]
+            if every is None and not batches and not failing:
+                return
+            if every is None or any(run.more for run in left):
+                wait = 0.0 if batches else min(failing, default=0.0) - time.monotonic()
+            else:
+                wait = min([began + every, *failing]) - time.monotonic()
+            stop.wait(max(0.0, wait))
 
-    def start(self, spark: SparkSession, table: Table, key_words: int, every: float | None) -> None:
-        given = self._given
-        if self._kind == "drained":
-            given = {"spool": str(table.root / OWN / "spool"), **given}
-        rows = spark.readStream.format("amqp").options(**given).schema(row_schema()).load()
-        trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
-        writer = (
-            rows.writeStream.format(ArchiveSink.name())
-            .option("path", str(table.root))
-            .option("writer", self._writer)
-            .option("words", str(key_words))
-            .option("checkpointLocation", str(self._checkpoint))
-            .trigger(**trigger)
-        )
-        self._query = start_query(writer.start)
+    def _planned(self) -> list[Batch]:
+        """The next batches of the queues that are due, in their order."""
+        now = time.monotonic()
+        due = [run for run in self._runs if not run.ended and (run.error is None or run.due <= now)]
+        with ThreadPoolExecutor(PLANNED_AT_ONCE, "planning") as pool:
+            return [batch for batch in pool.map(QueueRun.next_batch, due) if batch is not None]
 
-    def poll(self) -> bool:
-        """Whether the query still runs; counts what it has read. Raises its exception."""
-        if self._query is None:
-            return False
-        active = self._query.isActive
-        self._note(self._query)
-        if not active and (error := self._query.exception()) is not None:
-            raise our_error(error) or error
-        return active
-
-    def stop(self) -> None:
-        """Ends the query; the next run repeats a batch that is under way."""
-        self._stopped = True
-        query, self._query = self._query, None
-        if query is not None:
-            query.stop()
-            self._note(query)
-
-    def result(self, table: Table) -> ArchivedQueue:
-        """The result of this queue. Raises DataLoss when the log differs from what Spark says it has read."""
-        after, before = table.written(self._writer), self._before
-        total = (after.total if after else 0) - (before.total if before else 0)
-        expected, batches = dict(self.read), len(self.read)
-        if before is not None and before.batch in expected:
-            self._compare(f"batch {before.batch} again", expected.pop(before.batch), before.rows)
-        added = total
-        if self._stopped and after is not None and after.batch not in self.read and after != before:
-            added -= after.rows  # committed here, but Spark was stopped before it said so
-            batches += 1
-        self._compare("this run", sum(expected.values()), added)
-        return ArchivedQueue(self.queue, self._kind, total, batches)
-
-    def _note(self, query: StreamingQuery) -> None:
-        for batch in query.recentProgress:  # Spark itself remembers the last 100 only
-            if rows := rows_read(batch):
-                self.read[batch["batchId"]] = rows
-
-    def _compare(self, what: str, read: int, logged: int) -> None:
-        if read != logged:
-            raise DataLoss(
-                f"queue '{self.queue}', {what}: Spark has read {read:,} messages, the archive's log has {logged:,}; "
-                "nothing of it is deleted from the archive, nor from the spool: please report this"
-            )
-
-    def _named(self) -> str:
-        """The name of this checkpoint, made with it: in a new checkpoint the batches count from 0 again."""
-        name = self._checkpoint / "writer"
-        if not name.exists():
-            if (self._checkpoint / "offsets").exists():
-                raise InvalidArgument(
-                    f"{self._checkpoint} is not a checkpoint of an archive: the file 'writer' is gone"
-                )
-            temporary = name.with_name("writer.tmp")
-            temporary.write_text(uuid.uuid4().hex)
-            temporary.replace(name)
-        return name.read_text()
-
-    def _check_not_behind(self) -> None:
-        if self._before is None:
-            return
-        numbers = [int(path.name) for path in (self._checkpoint / "offsets").glob("[0-9]*")]
-        if not numbers or max(numbers) < self._before.batch:
-            raise DataLoss(
-                f"the checkpoint of queue '{self.queue}' is older than the archive: {self._checkpoint} ends at batch "
-                f"{max(numbers, default=-1)}, the archive has {self._before.batch}. Was it restored from a backup? "
-                "Delete it to read the queue anew, from its beginning"
-            )
-
-    def _end(self) -> None:
-        if self._query is not None:
-            self._query.stop()
-
-
-def _follow(runs: Sequence[_Run], stop: threading.Event | None, progress: Callable[[int], None]) -> None:
-    """Waits for the end of all queries, or for `stop`."""
-    waiting = stop or threading.Event()
-    while True:
+    def _do(self, job: Sequence[Batch], stop: threading.Event) -> None:
+        work = [each for batch in job for each in batch.work]
         try:
-            active = [run for run in runs if run.poll()]
-        except HarebellError:
-            raise
-        except Exception:
-            # An interrupt of the whole process group ends Spark's workers too, and so their batches.
-            if not waiting.is_set():
-                raise
-            active = list(runs)
-        progress(sum(sum(run.read.values()) for run in runs))
-        if not active:
+            done = iter(run_tasks(self._spark, self._table.root, self._key_words, work) if work else [])
+        except Exception as error:
+            # An interrupt of the whole process group ends Spark's workers too.
+            if stop.is_set():
+                return
+            self._spark.range(1).count()  # raises when there is no Spark any more
+            if len(job) == 1:
+                job[0].run.fail(our_error(error) or error)
+                return
+            for batch in job:  # one of them, which is found in this way, or the machine
+                self._do([batch], stop)
             return
-        if waiting.wait(POLL_SECONDS):
-            for run in active:
-                run.stop()
+        for batch in job:
+            batch.run.commit(self._table, batch, [next(done) for _ in batch.work])
+
+
+def _jobs(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """The batches in jobs of about as many messages as one batch may have."""
+    job, messages = list[Batch](), 0
+    for batch in batches:
+        limit = batch.run.options.max_messages or MESSAGES_PER_BATCH
+        if job and messages + batch.messages > limit:
+            yield job
+            job, messages = [], 0
+        job.append(batch)
+        messages += batch.messages
+    if job:
+        yield job
+
+
+def _result(run: QueueRun) -> ArchivedQueue:
+    error = None if run.error is None else str(run.error)
+    return ArchivedQueue(run.queue, run.kind, run.rows, run.batches, error)
+
+
+def _raise_errors(runs: Sequence[QueueRun], done: Archived) -> None:
+    failed = [run for run in runs if run.error is not None]
+    if not failed:
+        return
+    if len(runs) == 1:
+        assert failed[0].error is not None
+        raise failed[0].error
+    texts = "; ".join(f"'{run.queue}': {str(run.error).strip().partition(chr(10))[0]}" for run in failed)
+    raise ArchiveIncomplete(
+        f"{len(failed)} of {len(runs)} queues are not archived to their end ({texts}); of the others "
+        f"{sum(run.rows for run in runs if run.error is None):,} messages are",
+        done,
+    ) from failed[0].error

@@ -9,7 +9,7 @@ from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive.layout import OWN, Format, Table
 from harebell.spark.jobs.archive.manifest import Manifest
 
-__all__ = ["find_table", "make_table"]
+__all__ = ["check_table", "find_table", "make_table"]
 
 
 def local(path: str | os.PathLike[str]) -> Path:
@@ -20,23 +20,40 @@ def local(path: str | os.PathLike[str]) -> Path:
     return Path(text).absolute()
 
 
+def check_table(path: str | os.PathLike[str], kind: Format) -> None:
+    """Raises what `make_table` would raise; makes nothing."""
+    root = local(path)
+    found = _kind(root)
+    if found is not None and found != kind:
+        raise InvalidArgument(f"the archive {root} is {found}, not {kind}")
+    if found is None:
+        try:
+            if root.exists() and any(root.iterdir()):
+                raise InvalidArgument(f"{root} is not empty and no archive; name a new or an empty folder")
+        except OSError as error:
+            raise InvalidArgument(f"{root} can be no archive: {error.strerror}") from error
+    if kind == "delta":
+        from harebell.spark.jobs.archive.delta import check_installed
+
+        check_installed()
+
+
 def make_table(path: str | os.PathLike[str], kind: Format) -> Table:
     """The archive in that folder, made where there is none.
 
-    Raises InvalidArgument when it is there in the other format, or the folder holds something else.
+    Raises InvalidArgument when it is there in the other format, the folder holds something else or cannot be made, and
+    MissingDependency for a format that needs a package which is not installed.
     """
+    check_table(path, kind)
     root = local(path)
-    found = _kind(root)
-    if found is None:
-        if root.exists() and any(root.iterdir()):
-            raise InvalidArgument(f"{root} is not empty and no archive; name a new or an empty folder")
-    elif found != kind:
-        raise InvalidArgument(f"the archive {root} is {found}, not {kind}")
-    if kind == "parquet":
-        return Manifest.make(root)
-    from harebell.spark.jobs.archive.delta import Delta
+    try:
+        if kind == "parquet":
+            return Manifest.make(root)
+        from harebell.spark.jobs.archive.delta import Delta
 
-    return Delta.make(root)
+        return Delta.make(root)
+    except OSError as error:
+        raise InvalidArgument(f"the archive {root} cannot be made: {error.strerror}") from error
 
 
 def find_table(path: str | os.PathLike[str]) -> Table:
