@@ -120,6 +120,17 @@ for entry in $releases; do
         echo "test servers: RabbitMQ $version is in $cache/rabbitmq-$version"
     fi
 done
+# Asgiref 1 and Daphne 1, for the layer of ASGI 1: they cannot be installed beside the versions of today.
+if [ ! -e "$cache/asgi1/asgiref" ] && [ -x .venv/bin/python ] && mkdir -p "$cache" 2>/dev/null; then
+    .venv/bin/python -m pip install --quiet --no-deps --target "$cache/asgi1.new" asgiref==1.1.2 daphne==1.4.2 six &&
+        mv -T "$cache/asgi1.new" "$cache/asgi1"
+fi
+if [ -e "$cache/asgi1/asgiref" ]; then
+    echo "test servers: asgiref 1 and Daphne 1 are in $cache/asgi1"
+else
+    echo "test servers: NO asgiref 1: the conformance tests of ASGI 1 will be SKIPPED."
+    echo "test servers:   remedy: run make test where pip reaches PyPI, as root"
+fi
 if have_rabbitmq; then
     echo "test servers: RabbitMQ is there"
 else

@@ -135,8 +135,7 @@ class Model:
                 task.cancel()
             await asyncio.gather(*self.readers.values(), *self.closing, return_exceptions=True)
             for process in self.processes:
-                await process.layer.close()
-                await process.proxy.aclose()
+                await self.ended(process)
             await self.observer.close()
         return self.outcome
 
@@ -243,6 +242,8 @@ class Model:
 
     async def ended(self, process: Process) -> None:
         await process.layer.close()
+        process.proxy.accept()
+        await process.proxy.wait_connections(0)
         await process.proxy.aclose()
 
     async def check(self) -> None:

@@ -8,6 +8,7 @@ import threading
 import pytest
 from channels.exceptions import ChannelFull
 
+from harebell.channels import AsgiChannelLayer
 from tests.channels.conftest import Make, MakeSync
 
 HELLO = {"type": "hello"}
@@ -69,8 +70,6 @@ def test_the_capacity(make_sync: MakeSync) -> None:
     layer.send("cap", HELLO)
     with pytest.raises(ChannelFull):
         layer.send("cap", HELLO)
-    assert layer.global_statistics() == {"messages_count": 2, "channel_full_count": 1}
-    assert layer.channel_statistics("cap") == {"messages_pending": 2}
 
 
 def test_groups_of_every_kind_of_channel(make_sync: MakeSync) -> None:
@@ -96,6 +95,105 @@ def test_flush(make_sync: MakeSync) -> None:
     layer.flush()
     layer.send_group("g", HELLO)
     assert layer.receive(["work"]) == (None, None)
+
+
+def test_flush_clears_what_other_processes_made(make_sync: MakeSync) -> None:
+    one, two = make_sync(), make_sync()
+    for number in range(20):
+        one.send("work", {"n": number})
+    assert one.receive(["work"], block=True)[1] == {"n": 0}  # and holds some more for its next reader
+    one.group_add("g", "member")
+    one.group_add("g", "foo!bar")
+    two.flush()
+    one.send_group("g", HELLO)
+    for layer in (one, two):
+        assert layer.receive(["work", "member", "foo!"]) == (None, None)
+    assert two.group_channels("g") == []
+
+
+async def test_flush_clears_the_other_layers_too(make: Make, make_sync: MakeSync) -> None:
+    one, two, old = make(), make(), make_sync()
+    mine, yours = await one.new_channel(), await two.new_channel()
+    for layer, channel in ((one, mine), (two, yours)):
+        await layer.group_add("g", channel)
+        await layer.send(channel, HELLO)
+    await two.group_add("g", "work")
+    await asyncio.to_thread(old.flush)
+    await old_send(old, "g")
+    assert await one.group_channels("g") == []
+    for layer, channel in ((one, mine), (two, yours)):
+        await layer.send(channel, {"type": "after"})
+        assert await layer.receive(channel) == {"type": "after"}
+    assert await asyncio.to_thread(old.receive, ["work"]) == (None, None)
+
+
+async def old_send(layer: AsgiChannelLayer, group: str) -> None:
+    await asyncio.to_thread(layer.send_group, group, HELLO)
+
+
+def test_who_is_in_a_group(make_sync: MakeSync) -> None:
+    one, two = make_sync(), make_sync()
+    for layer, channel in ((one, "normal"), (two, "foo!bar"), (one, "left"), (two, "left"), (two, "body?x")):
+        layer.group_add("g", channel)
+    two.group_add("h", "other")
+    one.group_discard("g", "left")
+    assert two.group_channels("g") == ["body?x", "foo!bar", "normal"]
+    two.group_add("g", "left")
+    assert one.group_channels("g") == ["body?x", "foo!bar", "left", "normal"]
+
+
+async def test_statistics_over_all_processes(make: Make, make_sync: MakeSync) -> None:
+    old, new = make_sync(capacity=3), make(capacity=3)
+    assert set(await asyncio.to_thread(old.global_statistics)) == {
+        "messages_count", "messages_count_per_second", "messages_pending", "messages_max_age", "channel_full_count",
+        "channel_full_count_per_second",
+    }  # fmt: skip
+    local = await new.new_channel()
+    await new.send(local, HELLO)
+    for layer_send in (new.send, lambda channel, message: asyncio.to_thread(old.send, channel, message)):
+        await layer_send("work", HELLO)
+    await new.send("work", HELLO)
+    with pytest.raises(ChannelFull):
+        await asyncio.to_thread(old.send, "work", HELLO)
+    await asyncio.to_thread(old.send_group, "nobody", HELLO)
+
+    counts = await asyncio.to_thread(old.global_statistics)
+    assert (counts["messages_count"], counts["channel_full_count"], counts["messages_pending"]) == (6, 1, 4)
+    assert counts["messages_count_per_second"] > 0
+    assert 0 < counts["messages_max_age"] < 60
+    counts = await asyncio.to_thread(old.channel_statistics, "work")
+    assert (counts["messages_count"], counts["channel_full_count"], counts["messages_pending"]) == (4, 1, 3)
+    counts = await asyncio.to_thread(old.channel_statistics, local)
+    assert (counts["messages_count"], counts["messages_pending"]) == (1, 1)
+    counts = await asyncio.to_thread(old.channel_statistics, "nobody")
+    assert set(counts.values()) == {0}
+    assert await new.receive("work") == HELLO  # looking at it has taken nothing
+
+
+def test_the_first_name_of_receive(make_sync: MakeSync) -> None:
+    layer = make_sync()
+    layer.send("work", HELLO)
+    with pytest.warns(DeprecationWarning, match="use receive"):
+        assert layer.receive_many(["work"]) == ("work", HELLO)
+
+
+async def test_receive_as_a_coroutine(make_sync: MakeSync) -> None:
+    layer = make_sync(block_seconds=0.2)
+    assert await layer.receive_async([]) == (None, None)
+    assert await layer.receive_async({"a": 1, "foo!": 2}.keys()) == (None, None)
+    with pytest.raises(TypeError, match="up to its !"):
+        await layer.receive_async(["foo!bar"])
+    layer.block_seconds = 20
+    for number in range(20):  # cancelled at any moment it has taken nothing
+        waiting = asyncio.create_task(layer.receive_async(["a", "foo!"]))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(layer.send, "foo!bar", {"n": number})
+        await asyncio.sleep(0.0005 * (number % 5))
+        waiting.cancel()
+        (result,) = await asyncio.gather(waiting, return_exceptions=True)
+        if isinstance(result, BaseException):
+            result = await asyncio.wait_for(layer.receive_async(["a", "foo!"]), 10)
+        assert result == ("foo!bar", {"n": number})
 
 
 async def test_both_faces_in_one_system(make: Make, make_sync: MakeSync) -> None:

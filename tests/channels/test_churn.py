@@ -11,5 +11,5 @@ async def test_what_is_promised_arrives_once(broker_url: str) -> None:
     assert counts.lost == []
     assert counts.cuts > 3
     assert counts.delivered >= counts.promised > 20
-    assert counts.unworked <= counts.uncertain < 20
+    assert counts.unworked <= counts.uncertain <= 10 * counts.cuts
     assert counts.memberships == (0, 0)

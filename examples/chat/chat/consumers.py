@@ -4,17 +4,21 @@ from typing import Any
 
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
+from chat.attendance import Attendance
+
+attendance = Attendance()
+
 
 class Room(AsyncJsonWebsocketConsumer):
     async def connect(self) -> None:
         self.group = f"room.{self.scope['url_route']['kwargs']['room']}"
         await self.channel_layer.group_add(self.group, self.channel_name)
         await self.accept()
-        people = await self.channel_layer.group_channels(self.group)
-        await self.channel_layer.group_send(self.group, {"type": "room.people", "count": len(people)})
+        attendance.changed(self.channel_layer, self.group)
 
     async def disconnect(self, code: int) -> None:
         await self.channel_layer.group_discard(self.group, self.channel_name)
+        attendance.changed(self.channel_layer, self.group)
 
     async def receive_json(self, content: dict[str, Any]) -> None:
         message = {"type": "room.message", "name": str(content["name"])[:50], "text": str(content["text"])[:2000]}

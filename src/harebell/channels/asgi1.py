@@ -1,30 +1,36 @@
-"""The layer of ASGI 1 (Channels 1): synchronous, thread-safe, several channels at a time.
+"""The layer of ASGI 1: for applications on asgiref 1 and servers such as Daphne 1. Synchronous, thread-safe.
 
-It exchanges messages with layers of `layer` with the same prefix. One process reads a whole queue of process-local
-channels ("name!"); that process must not read the same channels through the asynchronous layer.
+It needs neither Django nor Channels; Channels 1 itself runs on Pythons that are too old for Harebell. It exchanges
+messages with layers of `layer` with the same prefix. One process reads a whole queue of process-local channels
+("name!"); that process must not read the same channels through the asynchronous layer.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
-
-from channels.exceptions import ChannelFull, MessageTooLarge
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from harebell.channels.base_layer import BaseLayer, random_letters
+from harebell.channels.exceptions import ChannelFull, MessageTooLarge
 from harebell.channels.links.io_thread import SyncAnswer
-from harebell.channels.messages.mailbox import SyncWaiter
+from harebell.channels.messages.mailbox import AsyncWaiter, MailboxEntry, SyncWaiter
 from harebell.channels.messages.publishing import QueueFull
 from harebell.channels.messages.serializers import ChannelMessage
 from harebell.channels.names import check_channel, check_group, non_local
 from harebell.channels.runtime import LayerRuntime
 
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
 __all__ = ["AsgiChannelLayer"]
 
 BLOCK_SECONDS: Final = 5.0
 UNIQUE: Final = 20  # random letters of a single-reader channel
+
+Received = tuple[str | None, ChannelMessage | None]
 
 
 class AsgiChannelLayer(BaseLayer):
@@ -35,12 +41,11 @@ class AsgiChannelLayer(BaseLayer):
 
     ChannelFull = ChannelFull
     MessageTooLarge = MessageTooLarge
-    extensions: ClassVar[list[str]] = ["groups", "flush", "statistics"]
+    extensions: ClassVar[list[str]] = ["groups", "flush", "statistics", "twisted", "async"]
 
     def __init__(self, url: str | None = None, *, block_seconds: float = BLOCK_SECONDS, **settings: Any) -> None:
         super().__init__(url, **settings)
         self.block_seconds = block_seconds
-        self._sent = 0
 
     def send(self, channel: str, message: ChannelMessage) -> None:
         """Send to a channel. ChannelFull when its capacity is reached; MessageTooLarge; TypeError for a bad name."""
@@ -48,24 +53,20 @@ class AsgiChannelLayer(BaseLayer):
         body = self.encode(message)
         runtime = self.runtime
         answer: SyncAnswer[None] = SyncAnswer()
+        runtime.counts.sent(channel)
         runtime.thread.post(lambda: runtime.publisher.send(channel, body, answer))
         try:
             answer.wait()
         except QueueFull:
             raise ChannelFull(self.full(runtime, channel)) from None
-        self._sent += 1
 
-    def receive(self, channels: Sequence[str], block: bool = False) -> tuple[str | None, ChannelMessage | None]:
+    def receive(self, channels: Iterable[str], block: bool = False) -> Received:
         """(channel, message) of the first of the channels that has a message, in a random order.
 
         (None, None) when none has a message; with `block` after `block_seconds`. A process-local channel is given up
         to its "!"; the returned name is the whole one.
         """
-        names = [check_channel(channel) for channel in channels]
-        for name in names:
-            if non_local(name) != name:
-                raise TypeError(f"{name!r}: in receive() a process-local channel is named up to its !")
-        random.shuffle(names)  # else a busy channel would starve the channels after it
+        names = _names(channels)
         runtime = self.runtime
         for name in names:
             while (entry := runtime.call_blocking(lambda name=name: runtime.shared_queues.get(name))) is not None:  # type: ignore[misc]
@@ -73,7 +74,12 @@ class AsgiChannelLayer(BaseLayer):
                     return entry.channel, message
         return self._receive_blocking(runtime, names) if block and names else (None, None)
 
-    def _receive_blocking(self, runtime: LayerRuntime, names: list[str]) -> tuple[str | None, ChannelMessage | None]:
+    def receive_many(self, channels: Iterable[str], block: bool = False) -> Received:
+        """The same as `receive`, under the name that ASGI 1 had for it first."""
+        warnings.warn("receive_many is deprecated: use receive", DeprecationWarning, stacklevel=2)
+        return self.receive(channels, block)
+
+    def _receive_blocking(self, runtime: LayerRuntime, names: list[str]) -> Received:
         deadline = time.monotonic() + self.block_seconds
         boxes = [runtime.shared_queues.reading(name) for name in names]
         try:
@@ -95,6 +101,63 @@ class AsgiChannelLayer(BaseLayer):
         finally:
             for name in names:
                 runtime.shared_queues.done(name)
+
+    async def receive_async(self, channels: Iterable[str]) -> Received:
+        """As `receive` with `block`, for coroutines of any loop. When it is cancelled, it has taken no message."""
+        names, runtime = _names(channels), self.runtime
+        if not names:
+            return None, None
+        deadline = time.monotonic() + self.block_seconds
+        boxes = [runtime.shared_queues.reading(name) for name in names]
+        try:
+            while True:
+                for box in boxes:
+                    while (entry := box.take(time.monotonic())) is not None:
+                        if await self._secured(runtime, entry) and (message := self.decode(runtime, entry)) is not None:
+                            return entry.channel, message
+                waiter = AsyncWaiter(runtime.thread)
+                try:
+                    if all(box.wait(waiter) for box in boxes):
+                        await waiter.within(deadline - time.monotonic())
+                except TimeoutError:
+                    return None, None
+                finally:
+                    for box in boxes:
+                        box.leave(waiter)
+        finally:
+            for name in names:
+                runtime.shared_queues.done(name)
+
+    async def _secured(self, runtime: LayerRuntime, entry: MailboxEntry) -> bool:
+        """Whether the entry now belongs to this reader; if the reader is cancelled meanwhile, the next one gets it."""
+        try:
+            return await runtime.call(lambda: runtime.shared_queues.secure(entry))
+        except BaseException:
+            runtime.thread.post(lambda: runtime.thread.start(runtime.shared_queues.disclaim(entry)))
+            raise
+
+    def receive_twisted(self, channels: Iterable[str]) -> Deferred[Received]:
+        """As `receive` with `block`, as a Deferred of Twisted's reactor. Cancelled, it has taken no message."""
+        from twisted.internet import defer, reactor
+
+        runtime, names = self.runtime, _names(channels)
+        tasks: list[Any] = []
+
+        async def receive() -> None:
+            try:
+                received = await self.receive_async(names)
+            except Exception as error:
+                call(_errback, deferred, error)
+            else:
+                call(_callback, deferred, received)
+
+        def cancel(_: object) -> None:
+            runtime.thread.post(lambda: [task.cancel() for task in tasks])
+
+        call: Any = getattr(reactor, "callFromThread")  # noqa: B009  the module is the reactor, which mypy cannot know
+        deferred: Deferred[Received] = defer.Deferred(cancel)
+        runtime.thread.post(lambda: tasks.append(runtime.thread.start(receive())))
+        return deferred
 
     def new_channel(self, pattern: str) -> str:
         """The name of a single-reader channel: the pattern, which ends in "?", and random letters."""
@@ -127,9 +190,9 @@ class AsgiChannelLayer(BaseLayer):
         body = self.encode(message)
         runtime = self.runtime
         answer: SyncAnswer[None] = SyncAnswer()
+        runtime.counts.sent(None)
         runtime.thread.post(lambda: runtime.publisher.send_group(group, body, answer))
         answer.wait()
-        self._sent += 1
 
     def group_channels(self, group: str, seconds: float = 1.0) -> list[str]:
         """The channels in a group, of all processes that answer within `seconds`; see `presence`."""
@@ -138,9 +201,9 @@ class AsgiChannelLayer(BaseLayer):
         return runtime.call_blocking(lambda: runtime.presence.of(group, seconds))
 
     def flush(self) -> None:
-        """Delete all waiting messages and end all memberships of the groups that this layer knows."""
+        """Delete all messages and end all memberships, of all processes with this prefix."""
         runtime = self.runtime
-        runtime.call_blocking(runtime.flush)
+        runtime.call_blocking(runtime.census.flush)
 
     def close(self) -> None:
         """Close the connection to the broker. The next use of the layer opens it again."""
@@ -148,12 +211,38 @@ class AsgiChannelLayer(BaseLayer):
         if runtime is not None:
             runtime.call_blocking(runtime.close)
 
-    def global_statistics(self) -> dict[str, int]:
-        """Counts of this layer: messages_count, the messages sent; channel_full_count, the sends refused as full."""
-        return {"messages_count": self._sent, "channel_full_count": self.runtime.full}
+    def global_statistics(self) -> dict[str, float]:
+        """The statistics of the whole layer: of all processes that are alive, messages to groups included.
 
-    def channel_statistics(self, channel: str) -> dict[str, int]:
-        """Counts of a channel: messages_pending, the messages that wait in it now."""
+        messages_count, messages_count_per_second            messages sent; per second over the last ten
+        messages_pending, messages_max_age                   that wait now; seconds that the oldest has waited
+        channel_full_count, channel_full_count_per_second    sends refused because the channel was full
+        """
+        runtime = self.runtime
+        return runtime.call_blocking(lambda: runtime.census.statistics(None))
+
+    def channel_statistics(self, channel: str) -> dict[str, float]:
+        """The same of one channel, without messages that came by a group."""
         check_channel(channel)
         runtime = self.runtime
-        return {"messages_pending": runtime.call_blocking(lambda: runtime.connection.pending(channel))}
+        return runtime.call_blocking(lambda: runtime.census.statistics(channel))
+
+
+def _names(channels: Iterable[str]) -> list[str]:
+    """The names, in a random order: else a busy channel would starve the channels after it."""
+    names = [check_channel(channel) for channel in channels]
+    for name in names:
+        if non_local(name) != name:
+            raise TypeError(f"{name!r}: in receive() a process-local channel is named up to its !")
+    random.shuffle(names)
+    return names
+
+
+def _callback(deferred: Deferred[Received], received: Received) -> None:
+    if not deferred.called:
+        deferred.callback(received)
+
+
+def _errback(deferred: Deferred[Received], error: Exception) -> None:
+    if not deferred.called:
+        deferred.errback(error)

@@ -8,8 +8,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from channels.exceptions import MessageTooLarge
-
+from harebell.channels.exceptions import MessageTooLarge
 from harebell.channels.links.io_thread import this_process
 from harebell.channels.messages.mailbox import MailboxEntry
 from harebell.channels.messages.serializers import ChannelMessage, Serializer, Unreadable, serializer_of
@@ -126,7 +125,7 @@ class BaseLayer:
 
     def full(self, runtime: LayerRuntime, channel: str) -> str:
         """Count a ChannelFull, and return its text."""
-        runtime.full += 1
+        runtime.counts.refused(channel)
         return f"channel {channel!r} holds {self._settings.capacities.of(channel)} messages, its capacity"
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
-from channels.exceptions import ChannelFull, MessageTooLarge
 from channels.layers import BaseChannelLayer
 
 from harebell.channels.base_layer import BaseLayer, random_letters
+from harebell.channels.exceptions import ChannelFull, MessageTooLarge
 from harebell.channels.links.io_thread import AsyncAnswer
 from harebell.channels.messages.mailbox import MailboxEntry
 from harebell.channels.messages.publishing import QueueFull
@@ -37,6 +37,7 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
         body = self.encode(message)
         runtime = self.runtime
         answer: AsyncAnswer[None] = AsyncAnswer(runtime.thread)
+        runtime.counts.sent(channel)
         runtime.thread.post(lambda: runtime.publisher.send(channel, body, answer))
         try:
             await answer.future
@@ -132,6 +133,7 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
         answer: AsyncAnswer[None] = AsyncAnswer(runtime.thread)
         if runtime.history.keeps(group) and group not in runtime.history.known:
             await runtime.call(lambda: runtime.history.ensure(group))
+        runtime.counts.sent(None)
         runtime.thread.post(lambda: runtime.publisher.send_group(group, body, answer))
         await answer.future
 
@@ -155,9 +157,9 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
         return await runtime.call(lambda: runtime.presence.of(group, seconds))
 
     async def flush(self) -> None:
-        """Delete all waiting messages and end all memberships of the groups that this layer knows."""
+        """Delete all messages and end all memberships, of all processes with this prefix."""
         runtime = self.runtime
-        await runtime.call(runtime.flush)
+        await runtime.call(runtime.census.flush)
 
     async def close(self) -> None:
         """Close the connection to the broker. The next use of the layer opens it again."""

@@ -65,13 +65,14 @@ def owner_of(channel: str) -> str | None:
 class Names:
     """The AMQP names of one layer."""
 
-    __slots__ = ("dead_letters", "dropped", "groups", "prefix")
+    __slots__ = ("dead_letters", "dropped", "groups", "prefix", "registry")
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.groups = f"{prefix}:groups"  # the exchange that knows the groups
         self.dead_letters = f"{prefix}:dead-letters"
         self.dropped = f"{prefix}:dropped"
+        self.registry = f"{prefix}:registry"
 
     def queue(self, channel: str) -> str:
         """The queue of the messages to a channel; all process-local channels of one process share one."""

@@ -11,20 +11,21 @@ from typing import Any, Final, TypeVar
 from harebell import errors
 from harebell.channels.links.connection import LayerConnection
 from harebell.channels.links.io_thread import AsyncAnswer, SyncAnswer, io_thread
-from harebell.channels.links.link import Link
 from harebell.channels.local_members import LocalMembers
+from harebell.channels.memberships.census import Census
 from harebell.channels.memberships.dead_letters import DeadLetters
 from harebell.channels.memberships.group_history import GroupHistory
 from harebell.channels.memberships.groups import Groups
 from harebell.channels.memberships.presence import Presence
 from harebell.channels.messages.controls import Controls
+from harebell.channels.messages.counts import LayerCounts
 from harebell.channels.messages.fullness import Fullness
 from harebell.channels.messages.local_queues import ABANDONED, LocalQueueReader
 from harebell.channels.messages.mailboxes import Mailboxes
 from harebell.channels.messages.publishing import Publisher
+from harebell.channels.messages.questions import Questions
 from harebell.channels.messages.shared_queues import SharedQueueReaders
 from harebell.channels.settings import Settings
-from harebell.protocol.v091 import methods as m
 
 __all__ = ["LayerRuntime"]
 
@@ -37,10 +38,7 @@ QUIET_SECONDS: Final = 60.0  # between two warnings about unreadable messages
 
 
 class LayerRuntime:
-    """All parts of one layer but its public methods.
-
-    full  how many sends raised ChannelFull
-    """
+    """All parts of one layer but its public methods."""
 
     def __init__(self, settings: Settings, on_missed: Callable[[str], None] | None) -> None:
         self.settings = settings
@@ -58,13 +56,24 @@ class LayerRuntime:
         self.local_queues.on_own = self.fullness.arrived
         self.publisher = Publisher(self.connection, self.fullness)
         self.groups = Groups(self.connection, self.members, self.local_queues, self.controls)
-        self.presence = Presence(self.connection, self.members, self.controls)
+        self.questions = Questions(self.connection, self.controls)
+        self.presence = Presence(self.members, self.questions)
         self.history = GroupHistory(self.connection)
+        self.counts = LayerCounts()
+        self.census = Census(
+            self.connection,
+            self.questions,
+            self.groups,
+            self.local_queues,
+            self.shared_queues,
+            self.mailboxes,
+            self.history,
+            self.counts,
+        )
         self.dead_letters = DeadLetters(self.connection, self.groups)
         self.connection.on_failure += [self.mailboxes.interrupt, self.shared_queues.fail]
         self._swept_by: asyncio.TimerHandle | None = None
         self.thread.post(self._sweep_later)
-        self.full = 0
         self.unread = 0
         self._complained = -QUIET_SECONDS
 
@@ -105,28 +114,14 @@ class LayerRuntime:
         """
         return {
             "received": self.local_queues.received,
-            "waiting": self.mailboxes.waiting(),
+            "waiting": self.mailboxes.waiting()[0],
             "dropped": self.mailboxes.dropped,
             "unreadable": self.unread,
-            "full": self.full,
+            "full": self.counts.full,
             "members": len(self.members),
             "uncertain": self.shared_queues.uncertain,
             "expired": self.dead_letters.counted["expired"],
         }
-
-    async def flush(self) -> None:
-        connection = self.connection
-        await connection.ready()
-        await self.groups.forget()
-        self.mailboxes.clear()
-        for channel in connection.known_queues:
-            await connection.over_links(lambda link, channel=channel: self._purge(link, channel))  # type: ignore[misc]
-
-    async def _purge(self, link: Link, channel: str) -> None:
-        try:
-            await link.ask([m.QueuePurge(self.connection.names.queue(channel))])
-        except errors.NotFound:
-            self.connection.undeclared(channel)
 
     async def close(self) -> None:
         if self._swept_by is not None:

@@ -24,6 +24,7 @@ MARKER_MARGIN: Final = (
 )
 DROPPED_KEPT: Final = 1000  # dead letters stored for `harebell channels dropped`
 DROPPED_SECONDS: Final = 86400.0
+RECORDS_KEPT: Final = 100_000  # of layers, queues and memberships
 CONTROLS_KEPT: Final = 100_000  # for a layer whose connection is lost: as many channels of it may leave meanwhile
 PREFIX: Final = re.compile(rf"[a-zA-Z\d\-_.]{{1,{MAX_PREFIX}}}")
 MAX_SECONDS: Final = 1_000_000.0  # brokers take a queue's times up to 2 ** 32 milliseconds, and some are four of these
@@ -156,6 +157,14 @@ class Settings:
     def dead_letter_arguments(self) -> Table:
         """The arguments of the queue of dead letters, which all layers consume; deleted when unused for a while."""
         return {"x-queue-type": "classic", "x-expires": _ms(2 * max(2 * self.expiry, self.group_expiry))}
+
+    def registry_arguments(self) -> Table:
+        return {
+            "x-queue-type": "classic",
+            "x-max-length": RECORDS_KEPT,
+            "x-message-ttl": _ms(self.group_expiry),
+            "x-expires": _ms(2 * self.group_expiry),
+        }
 
     def dropped_arguments(self) -> Table:
         return {

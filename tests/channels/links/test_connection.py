@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -73,8 +74,10 @@ async def test_each_message_arrives_once_while_connections_are_cut(
 async def test_a_send_without_a_broker_fails_in_time(
     broker_url: str, proxied_url: str, prefix: str, proxy: FaultProxy
 ) -> None:
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=0.5)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
     await layer.send("work", HELLO)
+    connection = layer.runtime.connection
+    connection.settings = replace(connection.settings, timeout=0.5)
     proxy.refuse()
     proxy.cut()
     with pytest.raises((errors.DeadlineExceeded, errors.PublishOrphaned)):

@@ -23,9 +23,11 @@ from typing import Any, Final, TypeVar, cast
 
 from harebell import errors
 from harebell.channels.links import embedded
+from harebell.channels.links.batch import Part
 from harebell.channels.links.io_thread import IOThread
 from harebell.channels.links.link import Link, declare_queue
-from harebell.channels.names import Names, non_local
+from harebell.channels.links.registry import QUEUE, Registry
+from harebell.channels.names import Names, non_local, owner_of
 from harebell.channels.settings import Settings, explained
 from harebell.client.messages import QueueInfo
 from harebell.client.recovery.policy import Backoff, Pauses
@@ -66,6 +68,7 @@ class LayerConnection:
     def __init__(self, settings: Settings, thread: IOThread) -> None:
         self.settings = settings
         self.names = Names(settings.prefix)
+        self.registry = Registry(settings, self.names)
         self.thread = thread
         self.client_id = uuid.uuid4().hex[:12]
         self.closed = False
@@ -180,6 +183,7 @@ class LayerConnection:
     def _lost(self) -> None:
         link, self.link = self.link, None
         self._declared.clear()  # it may be another broker, or one that has lost its disk
+        self.registry.forget()
         if link is not None:
             self.unavailable = link.client.closed_reason
             if not self.closed:
@@ -261,24 +265,25 @@ class LayerConnection:
         """Note that the broker does not have the channel's queue."""
         self._declared.pop(non_local(channel), None)
 
-    def queue_declaration(self, link: Link, channel: str) -> m.QueueDeclare:
-        """The request that declares the channel's queue."""
+    def queue_declaration(self, link: Link, channel: str) -> list[Part]:
+        """The requests that declare the channel's queue; the first one does."""
         name = non_local(channel)
         arguments = self.settings.queue_arguments(self.names, name, link.on_harebell)
-        return declare_queue(self.names.queue(name), arguments)
+        noted = [] if owner_of(channel) is not None else self.registry.note(QUEUE, name)
+        return [declare_queue(self.names.queue(name), arguments), *noted]
 
     async def declare(self, channel: str) -> QueueInfo:
         """Declare the channel's queue. InvalidArgument when another process has declared it with other settings."""
         name = non_local(channel)
         task = self._declaring.get(name)
         if task is None:
-            task = self._declaring[name] = self.thread.loop.create_task(self._declare(name))
+            task = self._declaring[name] = self.thread.loop.create_task(self._declare(name, channel))
             task.add_done_callback(lambda _: self._declaring.pop(name))
         return await asyncio.shield(task)
 
-    async def _declare(self, name: str) -> QueueInfo:
+    async def _declare(self, name: str, channel: str) -> QueueInfo:
         async def ask(link: Link) -> QueueInfo:
-            (answer,) = await link.ask([self.queue_declaration(link, name)])
+            answer, *_ = await link.ask(self.queue_declaration(link, channel))
             ok = cast(m.QueueDeclareOk, answer)
             return QueueInfo(ok.queue, ok.message_count, ok.consumer_count)
 

@@ -65,6 +65,7 @@ class Link:
                     bind(names.dead_letters, names.dead_letters),
                     declare_queue(names.dropped, settings.dropped_arguments()),
                     bind(names.dropped, names.dead_letters),
+                    declare_queue(names.registry, settings.registry_arguments()),
                 ]
             )
             link.publishing = await link.channel()

@@ -17,7 +17,7 @@ from harebell.channels.links.connection import LayerConnection
 from harebell.channels.links.link import Link, bind, bind_exchange, declare_exchange, declare_queue
 from harebell.channels.messages.controls import CONTROL_HEADER
 from harebell.client.messages import Message
-from harebell.protocol.v091 import Table
+from harebell.protocol.v091 import Table, methods as m
 
 __all__ = ["GroupHistory"]
 
@@ -55,6 +55,14 @@ class GroupHistory:
         ]
         await connection.over_links(lambda link: link.ask(parts))
         self.known.add(group)
+
+    async def forget(self) -> None:
+        """Delete what is stored of the groups that this layer has written to or read."""
+        known, self.known = list(self.known), set()
+        names = self._connection.names
+        for group in known:
+            part = m.QueueDelete(names.history(group))
+            await self._connection.over_links(lambda link, part=part: link.ask([part]))  # type: ignore[misc]
 
     async def read(self, group: str, seconds: float) -> list[bytes]:
         """The bodies of the group's last messages, the oldest first, as many as the setting says."""

@@ -32,6 +32,7 @@ from harebell.channels.links.batch import Part, Publish
 from harebell.channels.links.connection import LOST, LayerConnection
 from harebell.channels.links.io_thread import retrieved
 from harebell.channels.links.link import Link, bind, bind_exchange, declare_exchange, declare_queue
+from harebell.channels.links.registry import GONE, LEFT, MEMBER
 from harebell.channels.local_members import LocalMembers
 from harebell.channels.messages.controls import Controls
 from harebell.channels.messages.local_queues import LocalQueueReader
@@ -61,7 +62,6 @@ class Groups:
         self._controls = controls
         self._settling: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._at_broker: set[tuple[str, str]] = set()  # (group, process queue) that may be bound at the broker
-        self.known: set[str] = set()  # groups that this layer has added other channels than its own to
         local_queues.bindings = self._bindings
         local_queues.on_bound = self._bound
         local_queues.on_stray = self._stray
@@ -185,7 +185,7 @@ class Groups:
         told, number = self._controls.tell_owner("join", group, channel)
         return [
             *told,
-            connection.queue_declaration(link, channel),
+            *connection.queue_declaration(link, channel),
             *self._group(group),
             bind(names.queue(channel), names.group(group), number),
         ]
@@ -193,7 +193,6 @@ class Groups:
     async def _add_kept(self, group: str, channel: str) -> None:
         """Add a channel whose membership the broker keeps."""
         names = self._connection.names
-        self.known.add(group)
         for _ in range(TRIES):
             answers = await self._repeated(lambda link: self._kept(link, group, channel))
             self._connection.declared(channel)
@@ -206,7 +205,8 @@ class Groups:
         record = Message(json.dumps([group, now_us()]).encode(), delivery_mode=2)
         marker = declare_queue(names.marker(group, channel), settings.marker_arguments(names))
         parts: list[Part] = [
-            connection.queue_declaration(link, channel),
+            *connection.queue_declaration(link, channel),
+            *connection.registry.note(MEMBER, group, channel),
             declare_queue(names.joined(channel), settings.joined_arguments()),
             Publish(record, "", names.joined(channel)),
             marker,
@@ -263,9 +263,12 @@ class Groups:
     def _ended(self, group: str, channel: str, marker: str) -> list[Part]:
         """The requests that end a membership that the broker keeps: the marker goes first, see `_add_kept`."""
         names = self._connection.names
-        if is_local(channel):
-            return [m.QueueDelete(marker), m.QueueUnbind(names.member(channel), names.group(group))]
-        return [m.QueueDelete(marker), m.ExchangeUnbind(names.channel(channel), names.group(group))]
+        unbind: m.Method = (
+            m.QueueUnbind(names.member(channel), names.group(group))
+            if is_local(channel)
+            else m.ExchangeUnbind(names.channel(channel), names.group(group))
+        )
+        return [m.QueueDelete(marker), unbind, *self._connection.registry.note(LEFT, group, channel)]
 
     # -- what other layers tell --------------------------------------------------------------------------------------
 
@@ -328,7 +331,7 @@ class Groups:
                 return
             local = is_local(channel)
             part = m.QueueDelete(names.member(channel)) if local else m.ExchangeDelete(names.channel(channel))
-            await link.ask([part])
+            await link.ask([part, *connection.registry.note(GONE, channel)])
             after = await self._last_joined(link, channel)
             if after is not None and after != before:  # it was added at this moment
                 await self._add_kept(after[0], channel)
@@ -348,19 +351,10 @@ class Groups:
             await asyncio.sleep(0.01)  # another layer looks at it at this moment
         return None
 
-    async def forget(self) -> None:
-        """End every group that this layer knows."""
-        names = self._connection.names
+    def forget(self) -> None:
+        """End the memberships of all own channels."""
         for group, process in self._members.clear():
             self._settle_later(group, process)
-        known, self.known = list(self.known), set()
-        for group in known:
-            part = m.ExchangeDelete(names.group(group))
-
-            async def ask(link: Link, part: Part = part) -> None:
-                await link.ask([part])
-
-            await self._connection.over_links(ask)
 
 
 def now_us() -> int:

@@ -22,6 +22,7 @@ from harebell.channels.links.batch import Part, Publish
 from harebell.channels.links.connection import LayerConnection
 from harebell.channels.links.io_thread import retrieved
 from harebell.channels.links.link import Link, declare_queue
+from harebell.channels.links.registry import LAYER
 from harebell.channels.names import owner_of
 from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery, Message
@@ -92,7 +93,7 @@ class Controls:
         if self._read_on is link:
             return
         declare = self._declaration(self._connection.client_id)
-        (answer,) = await link.ask([declare])
+        answer, *_ = await link.ask([declare, *self._connection.registry.note(LAYER, self._connection.client_id)])
         if isinstance(answer, m.QueueDeclareOk) and answer.message_count:
             while True:
                 (answer,) = await link.ask([m.BasicGet(self.queue)])

@@ -91,6 +91,11 @@ class LocalQueueReader:
                 del self._queues[process]
             raise
 
+    @property
+    def processes(self) -> list[str]:
+        """The names of the queues that are read."""
+        return [process for process in list(self._queues) if self.reads(process)]
+
     def reads(self, process: str) -> bool:
         """Whether the process queue is read, or will be once there is a connection; for any thread."""
         return self._queues.get(process, False) is None
@@ -118,7 +123,7 @@ class LocalQueueReader:
             [Publish(probe, names.groups, mark, mandatory=True)]
         )
         if not found or not found[0]:
-            await link.ask([connection.queue_declaration(link, process), bind(queue, names.groups, mark)])
+            await link.ask([*connection.queue_declaration(link, process), bind(queue, names.groups, mark)])
             groups = self._members.unbound(process)
             for first in range(0, len(groups), BOUND_AT_ONCE):
                 some = groups[first : first + BOUND_AT_ONCE]

@@ -59,6 +59,11 @@ class AsyncWaiter:
     def wake(self) -> bool:
         return not self.future.done() and self._thread.deliver(self._loop, self.future, None, None)
 
+    async def within(self, seconds: float) -> None:
+        """Wait until it is woken. TimeoutError."""
+        async with asyncio.timeout(max(seconds, 0)):
+            await self.future
+
 
 class SyncWaiter:
     """A waiting thread without a loop."""

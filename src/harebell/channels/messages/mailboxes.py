@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from harebell.channels.messages.mailbox import Mailbox, MailboxEntry
+from harebell.channels.messages.mailbox import FOREVER, Mailbox, MailboxEntry
 from harebell.channels.settings import Capacities
 
 __all__ = ["Mailboxes"]
@@ -106,9 +106,11 @@ class Mailboxes:
             if box is not None and box.retire(unread_since):
                 del self._boxes[channel]
 
-    def waiting(self) -> int:
-        """How many messages wait for their readers."""
-        return sum(map(len, self._all()))
+    def waiting(self, channel: str | None = None) -> tuple[int, float | None]:
+        """How many messages wait for their readers, in a channel or (None) in all; when the oldest one expires."""
+        boxes = self._all() if channel is None else [box for box in [self._boxes.get(channel)] if box is not None]
+        oldest = min((box.first_expiry for box in boxes), default=FOREVER)
+        return sum(map(len, boxes)), None if oldest == FOREVER else oldest
 
     def clear(self) -> None:
         for box in self._all():

@@ -210,6 +210,15 @@ class SharedQueueReaders:
         for reader in readers:
             reader.box.fail(failure)
 
+    def drop(self) -> None:
+        """Drop the messages that wait here for a reader."""
+        with self._lock:
+            readers = list(self._readers.values())
+        for reader in readers:
+            for entry in reader.box.empty():
+                if entry.delivery is not None:
+                    _ack(entry.delivery)
+
     async def get(self, name: str) -> MailboxEntry | None:
         """Get one message from a queue with basic.get; None without a ready one."""
         connection = self._connection
@@ -223,7 +232,7 @@ class SharedQueueReaders:
                     connection.undeclared(name)
                 else:
                     return answer if isinstance(answer, Delivery) else None
-            _, answer = await link.ask([connection.queue_declaration(link, name), request])
+            *_, answer = await link.ask([*connection.queue_declaration(link, name), request])
             connection.declared(name)
             return answer if isinstance(answer, Delivery) else None
 
