@@ -1,4 +1,4 @@
-"""The broker and two web servers; Enter restarts the broker, Ctrl-C ends it all."""
+"""The broker and two web servers; Enter kills the broker and starts it again, Ctrl-C ends it all."""
 
 import argparse
 import os
@@ -62,11 +62,11 @@ def main() -> None:
         try:
             while True:
                 if node is not None:
-                    print("Enter restarts the broker, Ctrl-C ends it all", flush=True)
+                    print("Enter kills the broker and starts it again, Ctrl-C ends it all", flush=True)
                 if not sys.stdin.readline():
                     time.sleep(3600)
                 elif node is not None:
-                    node.terminate()
+                    node.kill()
                     node.wait()
                     node = broker(port, data)
         except KeyboardInterrupt:

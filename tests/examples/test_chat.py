@@ -43,7 +43,7 @@ class Chat:
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        self.wait_for("Enter restarts")
+        self.wait_for("Enter kills")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def chat() -> Iterator[Chat]:
     )
     running = Chat(process, [f"http://127.0.0.1:{port}/" for port in ports])
     try:
-        running.wait_for("Enter restarts")
+        running.wait_for("Enter kills")
         yield running
     finally:
         process.send_signal(signal.SIGINT)
@@ -109,4 +109,10 @@ def test_two_windows_and_a_broker_that_is_restarted(chat: Chat) -> None:
             for window in windows:
                 expect(window.locator("#messages li")).to_have_text(said, timeout=20_000)
                 expect(window.locator("#state")).to_have_text("connected")
+        windows[1].close()
+        expect(windows[0].locator("#people")).to_have_text("1", timeout=15_000)
+        windows[0].evaluate("socket.close()")  # as when the server is restarted
+        expect(windows[0].locator("#state")).to_have_text("connected", timeout=15_000)
+        say(0, "back again")
+        expect(windows[0].locator("#messages li")).to_have_text([*said, "ann: back again"], timeout=15_000)
         browser.close()
