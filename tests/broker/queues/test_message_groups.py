@@ -258,7 +258,7 @@ def test_memory_of_groups_that_are_gone_is_let_go(kit: NodeKit) -> None:
         put(client, "x", f"g{number}", expiration="10")
         kit.pass_time(10)
     assert len(queue.groups._groups) == 0
-    assert len(queue.groups._free) < 200
+    assert len(queue.groups.lines._free) < 200
     consume(client, "one", 2)
     put(client, "a", "a")
     put(client, "b", "b")
@@ -268,7 +268,7 @@ def test_memory_of_groups_that_are_gone_is_let_go(kit: NodeKit) -> None:
     assert len(queue.groups.levels[0].returned) < 200
     client.send(1, m.BasicCancel("one", no_wait=True))
     client.send(1, m.BasicNack(0, multiple=True, requeue=True))
-    assert (queue.groups._held, queue.groups._holds) == ({}, {})
+    assert (queue.groups.lines._held, queue.groups._holds) == ({}, {})
 
 
 @pytest.mark.parametrize(

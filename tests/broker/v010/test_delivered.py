@@ -24,6 +24,9 @@ class Subscriber:
     def __init__(self) -> None:
         self.credit: list[tuple[int, int, int]] = []
 
+    def watch_acks(self) -> None:
+        pass
+
     def completed(self, count: int, size: int, epoch: int) -> None:
         self.credit.append((count, size, epoch))
 

@@ -442,6 +442,28 @@ def test_messages_of_a_group_are_free_after_the_commit(kit: Kit, client: Client)
     assert other.bodies() == [b"2"]
 
 
+def test_a_prepared_branch_holds_its_group_over_a_restart() -> None:
+    kit = DiskKit()
+    client = kit.peer().session(b"works")
+    client.call(c.QueueDeclare("q", durable=True, arguments={"x-message-group": "g"}))
+    for body in (b"1", b"2"):
+        message = s.MessageProperties(application_headers={"g": "a"})
+        client.publish("q", body, message=message, delivery_mode=2)
+    select(client).subscribe("q", messages=1)
+    start(client)
+    ((number, _),) = client.taken()
+    client.call(c.MessageAccept(((number, number),)))
+    end(client)
+    assert status(client, c.DtxPrepare(X)) == OK
+    kit.restart(None)
+    manager, other = kit.peer().session(b"manager"), kit.peer().session(b"other")
+    other.subscribe("q")
+    assert other.bodies() == []
+    assert status(manager, c.DtxCommit(X)) == OK
+    assert other.bodies() == [b"2"]
+    kit.close()
+
+
 # -- a broker that is killed ----------------------------------------------------------------------------------------
 
 TAKEN: Final = (b"1", b"2")

@@ -285,7 +285,7 @@ def test_many_at_once(client: Client, kit: Kit) -> None:
 # -- browsing and acquiring ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "grouped"])
+@EVERY_KIND
 def test_acquire(client: Client, kit: Kit, kind: str) -> None:
     """A browser sees all, and takes what it acquires: one that is taken by then is not acquired."""
     fill(client, kind)
@@ -323,11 +323,23 @@ def test_browsing_waits_for_credit(client: Client) -> None:
     assert len(client.taken()) == 2
 
 
-def test_groups_are_not_acquired(client: Client) -> None:
-    fill(client, "grouped", 1)
+def test_who_acquires_a_message_holds_its_group(client: Client, kit: Kit) -> None:
+    fill(client, "grouped", 0)
+    for number, group in enumerate("aaba"):
+        headers = {"g": group}
+        client.publish("q", b"%d" % number, message=s.MessageProperties(application_headers=headers))
     client.subscribe("q", acquire_mode=1)
-    ((number, _),) = client.taken()
-    assert client.ask(c.MessageAcquire(ranges(number)), s.Acquired).transfers == ()
+    numbers = [number for number, _ in client.taken()]
+    assert client.ask(c.MessageAcquire(ranges(numbers[1])), s.Acquired).transfers == ranges(numbers[1])
+    other = kit.peer().session(b"other")
+    other.subscribe("q")
+    assert other.bodies() == [b"2"]  # of the group that is free
+    assert client.ask(c.MessageAcquire(ranges(numbers[2])), s.Acquired).transfers == ()
+    assert client.ask(c.MessageAcquire(ranges(numbers[3])), s.Acquired).transfers == ranges(numbers[3])
+    client.call(c.MessageAccept(ranges(numbers[1])))
+    assert other.bodies() == []
+    client.call(c.MessageRelease(ranges(numbers[3])))
+    assert other.bodies() == [b"0", b"3"]
 
 
 @EVERY_KIND
@@ -338,8 +350,7 @@ def test_what_was_acquired_and_released_is_there_once(client: Client, kit: Kit, 
         client.subscribe("q", tag, acquire_mode=1)
         numbers = [number for number, _ in client.taken()]
         assert len(numbers) == 4
-        if kind != "grouped":
-            assert client.ask(c.MessageAcquire(ranges(numbers[1])), s.Acquired).transfers == ranges(numbers[1])
+        assert client.ask(c.MessageAcquire(ranges(numbers[1])), s.Acquired).transfers == ranges(numbers[1])
         client.call(c.MessageRelease(ranges(numbers[1])))
         client.call(c.MessageCancel(tag))
     other = kit.peer().session(b"other")
@@ -365,7 +376,7 @@ def coloured(client: Client, kind: str) -> None:
         client.publish("q", b"%d" % number, message=s.MessageProperties(application_headers=headers), delivery_mode=2)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "grouped"])
+@EVERY_KIND
 @pytest.mark.parametrize("acquire_mode", [0, 1])
 def test_selectors(client: Client, kind: str, acquire_mode: int) -> None:
     coloured(client, kind)

@@ -315,7 +315,7 @@ class ClassicQueue(Queue):
         if consumer.selector is not None:
             if self.selecting is None:
                 self.enrich()
-                self.contents = self.selecting = Selecting(self.contents, self.timers, self._feed)
+                self.contents = self.selecting = self._new_selecting()
             self.selecting.add(consumer.selector)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -324,6 +324,9 @@ class ClassicQueue(Queue):
         super().remove_consumer(consumer)
         if selects and selecting is not None and selector is not None and not selecting.remove(selector):
             self.contents, self.selecting, self.searching = selecting.inner, None, False
+
+    def _new_selecting(self) -> Selecting:
+        return Selecting(self.contents, self.timers, self._feed)
 
     def _feed(self, consumer: Consumer, run: list[Held]) -> None:
         """Deliver messages that were taken out to a consumer."""
@@ -413,10 +416,10 @@ class ClassicQueue(Queue):
             self._refresh_views([position for position, _ in entries])
         self.schedule()
 
-    def take_at(self, position: int) -> Held | None:
-        """Take the ready message at that place, for a consumer that browsed it; None when it is not there (any more).
+    def take_at(self, position: int, holder: object) -> Held | None:
+        """Take the ready message at that place, for one who browsed it, or had it before a restart (`holder`).
 
-        The queue has a backlog (`enrich`).
+        None when it is not there (any more), or belongs to somebody else. The queue has a backlog (`enrich`).
         """
         backlog = self.backlog
         for level in range(0 if backlog is None else len(backlog.levels)):

@@ -304,7 +304,7 @@ class Branches:
             if isinstance(queue, ClassicQueue):
                 queue.enrich()
                 queue.finish_enriching()
-                held = queue.take_at(position)
+                held = queue.take_at(position, branch)
                 if held is not None:
                     branch.taken.append(Taken(queue, position, held))
         return branch

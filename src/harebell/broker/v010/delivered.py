@@ -31,6 +31,9 @@ class Taker(Protocol):
     def completed(self, count: int, size: int, epoch: int) -> None:
         """Give the credit of complete transfers back."""
 
+    def watch_acks(self) -> None:
+        """Notify queues of each acknowledgement."""
+
 
 class Delivered(Run):
     """Deliveries that are acquired and not settled.

@@ -17,6 +17,7 @@ from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import Held
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.browse import View
+from harebell.broker.queues.contents.group_lines import GroupHeld
 from harebell.broker.slices import Work
 from harebell.broker.v010.delivered import Delivered, Taker, Unsettled, Windows
 
@@ -169,9 +170,11 @@ class Deliveries:
                 queue.enrich()
             while queue.backlog is None and not queue.deleted:
                 yield
-            held: Held | None = None if queue.deleted else queue.take_at(position)
+            held: Held | None = None if queue.deleted else queue.take_at(position, subscription)
             del self.browsed[number]
             if held is not None:
+                if isinstance(held, GroupHeld):  # the subscription holds its group until it is settled
+                    subscription.watch_acks()
                 acquired.append(number)
                 self.unsettled.insert(Delivered(number, queue, subscription, (position,), [held]))
             yield

@@ -288,13 +288,13 @@ def test_a_long_queue_is_gone_through_once_and_in_slices(
     kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    real = selecting.Selecting._facts_of
+    real = selecting.Selecting.facts_of
 
     def facts_of(self: Any, held: Any) -> Any:
         looked.append(held.position)
         return real(self, held)
 
-    monkeypatch.setattr(selecting.Selecting, "_facts_of", facts_of)
+    monkeypatch.setattr(selecting.Selecting, "facts_of", facts_of)
     client.declare()
     fill(client, *((b"%d" % n, "red" if n % 500 == 499 else "blue") for n in range(2000)))
     other = kit.client()
@@ -341,8 +341,9 @@ CHANNELS = (1, 2, 3)
 
 
 class Message:
-    def __init__(self, number: int, colour: str | None, priority: int, deadline: int | None) -> None:
+    def __init__(self, number: int, colour: str | None, priority: int, deadline: int | None, group: str | None) -> None:
         self.number, self.colour, self.priority, self.deadline = number, colour, priority, deadline
+        self.group = group
         self.returned = False
 
     def wanted_by(self, selector: str | None) -> bool:
@@ -376,6 +377,7 @@ class Selectors(RuleBasedStateMachine):
     arguments: ClassVar[Table] = {}
     levels = False
     fine = False
+    grouped = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -398,6 +400,7 @@ class Selectors(RuleBasedStateMachine):
         self.consumers: dict[str, Consumer] = {}
         self.made = 0
         self.gone: set[int] = set()
+        self.holders: dict[int, str] = {}  # by message: who holds its group, while it is unacknowledged
 
     def teardown(self) -> None:
         self.kit.stop()
@@ -408,7 +411,7 @@ class Selectors(RuleBasedStateMachine):
     def begin(self, count: int, data: st.DataObject) -> None:
         """Some are there before any consumer is."""
         for _ in range(count):
-            self.publish(1, data.draw(st.sampled_from(("red", "blue", None))), 0, None, False)
+            self.publish(1, data.draw(st.sampled_from(("red", "blue", None))), 0, None, None, False)
 
     # -- what the queue must do by itself ------------------------------------------------------------------------
 
@@ -425,8 +428,9 @@ class Selectors(RuleBasedStateMachine):
             consumer = self.consumers[method.consumer_tag]
             assert consumer.channel == channel
             message = next(each for each in self.ready if each.number == int(event.body))
-            wanted = [each for each in self.ready if each.wanted_by(consumer.selector)]
+            wanted = self.wanted(method.consumer_tag)
             assert message is min(wanted, key=self.order)
+            self.holders[message.number] = method.consumer_tag
             assert consumer.has_room
             assert method.redelivered is message.returned
             if not self.fine:
@@ -440,8 +444,22 @@ class Selectors(RuleBasedStateMachine):
             consumer.out.add(method.delivery_tag)
             self.ready.remove(message)
         self.client.events.clear()
-        for consumer in self.consumers.values():  # nobody starves
-            assert not consumer.has_room or not [each for each in self.ready if each.wanted_by(consumer.selector)]
+        for tag, consumer in self.consumers.items():  # nobody starves
+            assert not consumer.has_room or not self.wanted(tag)
+
+    def wanted(self, tag: str) -> list[Message]:
+        """The messages that a consumer wants, and may have."""
+        selector = self.consumers[tag].selector
+        return [each for each in self.ready if each.wanted_by(selector) and self.holder(each) in (None, tag)]
+
+    def holder(self, message: Message) -> str | None:
+        """Who holds the group of a message."""
+        if not self.grouped or message.group is None:
+            return None
+        out = [other for table in self.unacked.values() for other in table.values() if other.group == message.group]
+        holders = {self.holders[other.number] for other in out}
+        assert len(holders) < 2
+        return next(iter(holders), None)
 
     def _settled(self, channel: int, tags: list[int], requeue: bool) -> None:
         for tag in tags:
@@ -475,11 +493,15 @@ class Selectors(RuleBasedStateMachine):
 
     @rule(
         count=st.integers(1, 4), colour=st.sampled_from(("red", "blue", None)), priority=st.integers(0, 2),
-        ttl=st.sampled_from((None, None, None, 50, 500)),
+        ttl=st.sampled_from((None, None, None, 50, 500)), group=st.sampled_from((None, "a", "b")),
     )  # fmt: skip
-    def publish(self, count: int, colour: str | None, priority: int, ttl: int | None, checked: bool = True) -> None:
+    def publish(
+        self, count: int, colour: str | None, priority: int, ttl: int | None, group: str | None, checked: bool = True
+    ) -> None:
         for _ in range(count):
             headers: dict[str, Any] = {"n": self.published}
+            if group is not None:
+                headers["g"] = group
             if colour is not None:
                 headers["colour"] = colour
             self.client.engine.send_content(
@@ -490,7 +512,7 @@ class Selectors(RuleBasedStateMachine):
                 b"%d" % self.published,
             )  # fmt: skip
             deadline = None if ttl is None else self.kit.clock.now + ttl
-            self.ready.append(Message(self.published, colour, priority, deadline))
+            self.ready.append(Message(self.published, colour, priority, deadline, group))
             self.published += 1
         self.client.pump()
         if checked:
@@ -543,13 +565,14 @@ class Selectors(RuleBasedStateMachine):
         self.kit.node.batch.slices.finish()
         self.client.receive()
         _, event = self.client.events.pop()
-        if not self.ready:
+        allowed = [each for each in self.ready if self.holder(each) in (None, f"get {channel}")]
+        if not allowed:
             assert isinstance(event, m.BasicGetEmpty)
             return
         assert isinstance(event, Content)
         message = next(each for each in self.ready if each.number == int(event.body))
-        if not self.arguments.get("x-fairshare"):
-            assert message is min(self.ready, key=self.order)
+        assert message is min(allowed, key=self.order)
+        self.holders[message.number] = f"get {channel}"
         self.ready.remove(message)
         self.last_tag[channel] += 1
         self.unacked[channel][self.last_tag[channel]] = message
@@ -598,9 +621,21 @@ class LimitedSelectors(Selectors):
     arguments: ClassVar[Table] = {"x-max-length": 100_000, "x-queue-type": "quorum", "x-delivery-limit": -1}
 
 
-for machine in (Selectors, PrioritySelectors, FineSelectors, LimitedSelectors):
-    machine.TestCase.settings = settings(max_examples=scaled(25), stateful_step_count=40)
+class GroupSelectors(Selectors):
+    arguments: ClassVar[Table] = {"x-message-group": "g"}
+    grouped = True
+
+
+class FineGroupSelectors(GroupSelectors):
+    fine = True
+
+
+MACHINES = (Selectors, PrioritySelectors, FineSelectors, LimitedSelectors, GroupSelectors, FineGroupSelectors)
+for machine in MACHINES:
+    machine.TestCase.settings = settings(max_examples=scaled(15), stateful_step_count=40)
 TestSelectors = Selectors.TestCase
 TestPrioritySelectors = PrioritySelectors.TestCase
 TestFineSelectors = FineSelectors.TestCase
 TestLimitedSelectors = LimitedSelectors.TestCase
+TestGroupSelectors = GroupSelectors.TestCase
+TestFineGroupSelectors = FineGroupSelectors.TestCase

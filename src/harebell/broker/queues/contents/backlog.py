@@ -123,8 +123,8 @@ class Backlog:
             self._deadlines.add(held)
         level.line.ready.append(held)
 
-    def put_back(self, held: Held) -> None:
-        """Put a message that was taken back to its old place."""
+    def put_back(self, held: Held) -> Held:
+        """Put a message that was taken back to its old place. Returns the entry that it has now."""
         held.gone = False
         self.count += 1
         self.bytes += held.message.content.body_size
@@ -134,6 +134,7 @@ class Backlog:
         if held.deadline:
             self._deadlines.add(held)
         level.returned.push(held)
+        return held
 
     def _has_work(self, level: Level, priority: int) -> None:
         level.busy = True

@@ -43,16 +43,17 @@ class LastValueBacklog(Backlog):
         elif self._unswept or len(self._latest) > 2 * self.count + SLACK:
             self._sweep()
 
-    def put_back(self, held: Held) -> None:
+    def put_back(self, held: Held) -> Held:
         value = self._value(held)
         latest = None if value is None else self._latest_of(value)
         if latest is not None and latest.position > held.position:
             self._settle(held)
             held.gone = True
-            return
+            return held
         super().put_back(held)
         if value is not None:
             self._latest[value] = held
+        return held
 
     def remove_all(self) -> Removed:
         keys = [_Keys(self._latest), _Keys(self._unswept)]

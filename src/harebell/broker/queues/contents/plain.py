@@ -46,7 +46,7 @@ class Contents(Protocol):
     def pop(self) -> Held | None:
         """Take the next message."""
 
-    def put_back(self, held: Held) -> None:
+    def put_back(self, held: Held) -> object:
         """Put a message that was taken back to its old place."""
 
     def deliver(self, consumers: Consumers, share: Share) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Final
 
 from harebell.broker.message import Held
@@ -49,6 +50,11 @@ class _Place:
             self._returned.push(held)
             self._kept.add(held)
 
+    def first_returned(self) -> float:
+        """The position of the first message that came back."""
+        first = self._returned.first()
+        return inf if first is None else first.position
+
     def next(self) -> tuple[Held | None, bool]:
         """The next message to look at, which counts as looked at; and whether there may be more."""
         back, ahead = self._returned.first(), self._ahead
@@ -81,6 +87,10 @@ class Picker:
     def put_back(self, held: Held, most: int) -> None:
         self._places[held.priority].put_back(held, most)
         self.idle = False
+
+    def has_returned_before(self, position: int) -> bool:
+        """Whether a message that came back, and is not looked at yet, was before that position."""
+        return any(place.first_returned() < position for place in self._places)
 
     def next(self, order: Iterable[int], facts: Callable[[Held], Facts], most: int) -> tuple[Held | None, int]:
         """The next message that the selector wants, among the next `most`, and how many were looked at.

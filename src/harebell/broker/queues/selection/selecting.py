@@ -35,6 +35,7 @@ FEED: Final = 512  # messages that one consumer gets until the share is looked a
 SEARCHED: Final = 64  # messages that one consumer looks at in its turn
 TURN: Final = 8  # what a consumer's turn costs, beside its messages, in a share
 LOOKED: Final = 12  # what a message costs that a selector looks at ...
+LONG: Final = 64  # parts of a selector, which looks at one SEARCHED for so many more of them
 STEPS: Final = 8  # ... and so many parts of the selector cost as much as one message that is delivered
 KNOWN: Final = 256  # messages whose properties are kept decoded, until the end of a share
 SWEPT: Final = 16  # blocks of the trails that are swept at a time
@@ -61,12 +62,20 @@ class Selecting:
         self._trails = [] if self._backlog is None else [Trail(level) for level in self._backlog.levels]
         for picker in self._pickers.values():
             picker.restart(self._trails)
+            self.restarted(picker)
+
+    def restarted(self, picker: Picker) -> None:  # a hook
+        """A selector begins at the first message."""
+
+    def forgotten(self, picker: Picker) -> None:  # a hook
+        """No consumer has this selector any more."""
 
     def add(self, selector: Selector) -> None:
         """Note one more consumer with this selector."""
         picker = self._pickers.get(selector.text)
         if picker is None:
             picker = self._pickers[selector.text] = Picker(selector, self._trails)
+            self.restarted(picker)
         picker.users += 1
 
     def remove(self, selector: Selector) -> bool:
@@ -75,6 +84,7 @@ class Selecting:
         picker.users -= 1
         if not picker.users:
             del self._pickers[selector.text]
+            self.forgotten(picker)
         return bool(self._pickers)
 
     # -- as contents ---------------------------------------------------------------------------------------------
@@ -91,10 +101,13 @@ class Selecting:
         return self.inner.pop()
 
     def put_back(self, held: Held) -> None:
-        self.inner.put_back(held)
-        if self._backlog is not None and not held.gone:
+        if self._backlog is None:
+            self.inner.put_back(held)
+            return
+        entry = self._backlog.put_back(held)
+        if not entry.gone:
             for picker in self._pickers.values():
-                picker.put_back(held, self._backlog.count)
+                picker.put_back(entry, self._backlog.count)
 
     def is_ready(self, held: Held) -> bool:
         return self.inner.is_ready(held)
@@ -145,35 +158,40 @@ class Selecting:
 
         It has not, if there is nothing for it.
         """
-        selector, backlog = consumer.selector, self._backlog
-        if selector is not None:
-            return (0, False) if backlog is None else self._pick(consumer, self._pickers[selector.text], most, backlog)
-        if backlog is not None:
-            run = backlog.pop_many(most, OUTPUT_BYTES)
+        selector, cost, more = consumer.selector, 0, False
+        if selector is None:
+            run = self.take(consumer, most)
+        elif self._backlog is None:
+            return 0, False
         else:
-            held = self.inner.pop()
-            run = [] if held is None else [held]
-        if not run:
-            return 0, False
-        self._feed(consumer, run)
-        return TURN + 2 * len(run), True
+            picker = self._pickers[selector.text]
+            run, looked = self.pick(consumer, picker, most, max(1, SEARCHED // (1 + selector.steps // LONG)))
+            cost, more = looked * (LOOKED + selector.steps // STEPS), not picker.idle
+        if run:
+            self._feed(consumer, run)
+            cost += TURN + 2 * len(run)
+        return cost, bool(run) or more
 
-    def _pick(self, consumer: Consumer, picker: Picker, most: int, backlog: Backlog) -> tuple[int, bool]:
-        if picker.idle:
-            return 0, False
-        run, looked, size = list[Held](), 0, 0
-        searched = max(1, SEARCHED // (1 + picker.selector.steps // 64))
-        while len(run) < most and looked < searched and size <= OUTPUT_BYTES:
-            held, count = picker.next(backlog.order(), self._facts_of, searched - looked)
+    def take(self, consumer: Consumer, most: int) -> list[Held]:
+        """Take up to `most` messages for a consumer that takes any."""
+        if self._backlog is not None:
+            return self._backlog.pop_many(most, OUTPUT_BYTES)
+        held = self.inner.pop()
+        return [] if held is None else [held]
+
+    def pick(self, consumer: Consumer, picker: Picker, most: int, searched: int) -> tuple[list[Held], int]:
+        """Take up to `most` messages that its selector wants, among the next `searched`; and how many it looked at."""
+        backlog, run, looked, size = self._backlog, list[Held](), 0, 0
+        while backlog is not None and not picker.idle and len(run) < most and looked < searched:
+            held, count = picker.next(backlog.order(), self.facts_of, searched - looked)
             looked += count
             if held is None:
                 break
             size += held.size
             run.append(backlog.take_out(held))
-        if run:
-            self._feed(consumer, run)
-        cost = TURN + looked * (LOOKED + picker.selector.steps // STEPS) + 2 * len(run)
-        return cost, bool(run) or not picker.idle
+            if size > OUTPUT_BYTES:
+                break
+        return run, looked
 
     def taker(self, consumers: Consumers, held: Held) -> Consumer | None:
         """The consumer that would get a message that comes now: it has room, wants it, and no other one before it."""
@@ -185,7 +203,7 @@ class Selecting:
                     return consumer
         return None
 
-    def _facts_of(self, held: Held) -> HeldFacts:
+    def facts_of(self, held: Held) -> HeldFacts:
         facts = self._facts.get(held)
         if facts is None:
             if len(self._facts) >= KNOWN:
