@@ -315,7 +315,7 @@ class ClassicQueue(Queue):
         if consumer.selector is not None:
             if self.selecting is None:
                 self.enrich()
-                self.contents = self.selecting = self._new_selecting()
+                self.contents = self.selecting = self.new_selecting()
             self.selecting.add(consumer.selector)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -325,10 +325,10 @@ class ClassicQueue(Queue):
         if selects and selecting is not None and selector is not None and not selecting.remove(selector):
             self.contents, self.selecting, self.searching = selecting.inner, None, False
 
-    def _new_selecting(self) -> Selecting:
-        return Selecting(self.contents, self.timers, self._feed)
+    def new_selecting(self) -> Selecting:
+        return Selecting(self.contents, self.timers, self.feed)
 
-    def _feed(self, consumer: Consumer, run: list[Held]) -> None:
+    def feed(self, consumer: Consumer, run: list[Held]) -> None:
         """Deliver messages that were taken out to a consumer."""
         if self.vhost.trace is not None:
             for held in run:

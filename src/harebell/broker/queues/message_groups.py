@@ -76,8 +76,8 @@ class GroupQueue(ClassicQueue):
                     return False
         return True
 
-    def _new_selecting(self) -> Selecting:
-        return GroupSelecting(self.contents, self.groups, self.timers, self._feed)
+    def new_selecting(self) -> Selecting:
+        return GroupSelecting(self.contents, self.groups, self.timers, self.feed)
 
     def _hand_to(self, consumer: Consumer) -> bool:
         held = self.groups.take(None if consumer.no_ack else consumer)
