@@ -12,7 +12,7 @@ from harebell.protocol.v091.fitting import fits, fitting_frames
 from harebell.protocol.v091.large_frames import LARGE, Frames, LargeFrames
 from harebell.protocol.v091.splice import DELIVERY_COUNT, header_frame_size, replace_raw_properties
 
-__all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "to_held"]
+__all__ = ["STORED_CHANNEL", "Address", "Given", "Held", "MarkedMessage", "Message", "NumberedMessage", "to_held"]
 
 STORED_CHANNEL: Final = 1  # of frames on disk: most clients use it first, so most deliveries need no rewriting
 
@@ -48,7 +48,7 @@ class Message:
     in BCC. `died`: this broker dead-lettered it before. `ttl` is its expiration in milliseconds. `origin` is the header
     segment of an AMQP 0-10 client, where the properties of 0-9-1 do not say the same. `number` says which session
     sent it in which command, as bytes (`store.positions`), where the session survives a restart. Nearly no message has
-    any of these, so only a MarkedMessage has attributes for them.
+    any of these, so only a MarkedMessage has attributes for them, and a NumberedMessage for its number.
     """
 
     __slots__ = ("address", "content")
@@ -63,6 +63,15 @@ class Message:
     def __init__(self, address: Address, content: Content) -> None:
         self.address = address
         self.content = content
+
+
+class NumberedMessage(Message):
+    __slots__ = ("number",)
+
+    def __init__(self, address: Address, content: Content, number: bytes) -> None:
+        self.address = address
+        self.content = content
+        self.number = number
 
 
 class MarkedMessage(Message):

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from harebell.broker.operations.firehose import set_tracing
-from harebell.protocol.v010 import MessageProperties, commands as c, structs as s
+from harebell.broker.v010.publisher import Publisher
+from harebell.protocol.v010 import Engine, MessageProperties, commands as c, controls as k, encode_header, structs as s
 from harebell.protocol.v010.domains import RejectCode
+from harebell.protocol.v010.transfers import Transfers
 from tests.broker.v010.kit import Client, Kit, add_user
 
 EXPLICIT, NONE = 0, 1
@@ -212,3 +214,120 @@ def test_the_firehose_sees_messages(client: Client, kit: Kit) -> None:
     client.subscribe("traced", "u")
     keys = {content.delivery_properties.routing_key for _, content in client.taken()}
     assert {"publish.", "deliver.q"} <= keys
+
+
+# -- messages that come together, against the same ones by themselves -------------------------------------------------
+
+QUEUES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "durable": {"durable": True},
+    "full, refuses": {"arguments": {"x-max-length": 4, "x-overflow": "reject-publish"}},
+    "durable, full, refuses": {"durable": True, "arguments": {"x-max-length": 4, "x-overflow": "reject-publish"}},
+    "full, drops": {"arguments": {"x-max-length": 4}},
+    "full, dead-letters": {"arguments": {"x-max-length": 4, "x-dead-letter-exchange": "amq.fanout"}},
+    "priorities": {"arguments": {"x-max-priority": 5}},
+    "expiring": {"arguments": {"x-message-ttl": 60_000}},
+    "numbered": {"arguments": {"x-sequence-header": "n"}},
+    "stream": {"durable": True, "arguments": {"x-queue-type": "stream"}},
+}  # fmt: skip
+ROUTES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "default": ("", "q", {}),
+    "persistent": ("", "q", {"delivery_mode": 2}),
+    "its exchange named": ("", "q", {"exchange": "", "delivery_mode": 2}),
+    "fanout": ("fanout", "", {}),
+    "headers": ("headers", "", {}),
+    "nowhere": ("", "nowhere", {}),
+    "no exchange": ("missing", "q", {}),
+    "ttl": ("", "q", {"ttl": 60_000}),
+    "not exact": ("", "q", {"delivery_mode": 2, "resume_id": "r"}),
+    "each its own": ("", "q", {"timestamp": 7}),
+}
+MODES: dict[str, Any] = {"accepted": EXPLICIT, "not accepted": NONE}
+STATES: dict[str, Any] = {
+    "as it is": lambda client, queue: None,
+    "in a transaction": lambda client, queue: client.call(c.TxSelect()),
+    "with a subscriber": lambda client, queue: client.subscribe(queue, acquire_mode=0),
+    "traced": lambda client, queue: set_tracing(client.peer.kit.node, "/", True),
+    "lasting": lambda client, queue: client.peer.control(0, k.SessionRequestTimeout(60)),
+}
+
+
+def came(kit: Kit, queue: str, route: str, mode: str, state: str, at: str) -> dict[str, Any]:
+    """What becomes of some messages: what the client is told, and what is in the queues."""
+    client = kit.peer().session(at.encode())
+    for name in ("q", "r"):
+        client.call(c.QueueDeclare(name + at, **(QUEUES[queue] if name == "q" else {})))
+    for kind, arguments in (("fanout", None), ("headers", {"x-match": "all", "h": "v"})):
+        client.call(c.ExchangeDeclare(kind + at, kind))
+        for name in ("q", "r"):
+            client.call(c.ExchangeBind(name + at, kind + at, "", arguments))
+    STATES[state](client, f"q{at}")
+    exchange, key, delivery = ROUTES[route]
+    properties = s.DeliveryProperties(routing_key=key and key + at, **delivery)
+    header = encode_header([properties, MessageProperties(application_headers={"h": "v"})])
+    data, first = b"", client.state.sending.next
+    for number in range(7):
+        command = c.MessageTransfer(exchange and exchange + at, MODES[mode], sync=number > 4)
+        body = b"%d" % number if number < 4 else b"no. %d" % number
+        client.state.sending.send((command, header, body), 100)
+        client.peer.engine.send_content(0, command, header, body)
+        data += client.peer.engine.data_to_send()
+    client.peer.connection.receive_data(data)
+    kit.settle()
+    client.report()
+    told: dict[str, Any] = {
+        "accepted": {number - first for number in client.accepted},
+        "rejected": {number - first: code for number, code in client.rejected.items()},
+        "complete": {number - first for number in client.complete if number >= first},
+        "failed": client.exception and (client.exception.error_code, client.exception.command_id),
+        "delivered": [content.body for _, content in client.taken()],
+    }
+    if state == "in a transaction" and client.exception is None:
+        client.call(c.TxCommit())
+    looker = kit.peer().session(b"looker" + at.encode())
+    for name in ("q", "r"):
+        looker.subscribe(name + at, name, acquire_mode=1)
+        told[name] = [(content.body, content.header) for _, content in looker.taken()]
+    for peer in (client.peer, looker.peer):
+        peer.lose()
+    told["ready"] = kit.node.vhosts["/"].queues[f"q{at}"].message_count
+    told["published"] = kit.node.vhosts["/"].queues[f"q{at}"].counts.publish
+    return told
+
+
+FEW = ("plain", "durable", "durable, full, refuses", "stream")
+
+
+@pytest.mark.parametrize(
+    ("queue", "state"),
+    [(queue, state) for queue in QUEUES for state in STATES if state == "as it is" or queue in FEW],
+)
+def test_together_as_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queue: str, state: str) -> None:
+    found: list[list[dict[str, Any]]] = []
+    runs: list[int] = []
+    publish_run, grouped_events = Publisher.publish_run, Engine.grouped_events
+
+    def singles(engine: Engine) -> list[Any]:
+        found: list[Any] = []
+        for channel, event in grouped_events(engine):
+            found += [(channel, each) for each in (event.contents() if isinstance(event, Transfers) else (event,))]
+        return found
+
+    def counted(publisher: Publisher, number: int, known: Any, transfers: Any) -> None:
+        runs.append(number)
+        publish_run(publisher, number, known, transfers)
+
+    monkeypatch.setattr(Publisher, "publish_run", counted)
+    for together in (True, False):
+        if not together:
+            grouped = len(runs)
+            monkeypatch.setattr(Engine, "grouped_events", singles)
+            monkeypatch.setattr(Engine, "events", singles)
+        kit = Kit(tmp_path / str(together), sync=False)
+        found.append([came(kit, queue, route, mode, state, f".{route}.{mode}") for route in ROUTES for mode in MODES])
+        kit.sessions.close()
+        kit.stop()
+    assert found[0] == found[1]
+    assert bool(grouped) is (state not in ("in a transaction", "traced"))
+    assert len(runs) == grouped
+    assert any(each["delivered"] or each["ready"] for each in found[0]), "nothing was published"

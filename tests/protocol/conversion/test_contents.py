@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harebell.protocol import v010, v091
-from harebell.protocol.conversion.contents import MOST, MOST_BYTES, Headers, to_v091
+from harebell.protocol.conversion.contents import MOST, MOST_BYTES, Headers, ToV091
 from harebell.protocol.conversion.properties import from_v091, header_of
 from harebell.protocol.v010.frames import BODY, FRAME_HEADER, LARGEST_FRAME
 from harebell.protocol.v091 import Properties
@@ -41,12 +41,16 @@ def test_to_0_10(properties: Properties, body: bytes) -> None:
 
 @pytest.mark.parametrize("body", BODIES, ids=len)
 @pytest.mark.parametrize("largest", [4096, LARGEST_FRAME])
+@pytest.mark.parametrize("frame_max", [4096, 131_072])
 @pytest.mark.parametrize("header", [b"", v010.encode_header([v010.MessageProperties(content_type="x" * 200)])])
-def test_to_0_9_1(body: bytes, largest: int, header: bytes) -> None:
+def test_to_0_9_1(body: bytes, largest: int, frame_max: int, header: bytes) -> None:
     properties = Properties(content_type="text").encode()
-    frames = to_v091(1, properties, v010.encode_content(0, header, body, largest), 131_072)
-    assert frames == v091.encode_content(1, properties, body, 131_072)
-    assert stored_content(1, frames).body == body
+    native = v010.Content(0, b"", v010.encode_content(0, header, body, largest), len(body))
+    convert = ToV091(1, properties, native.header_size, frame_max)
+    for each in (body, body, body[:1], body[:-1], body):
+        frames = convert.frames(v010.encode_content(0, header, each, largest), len(each))
+        assert frames == v091.encode_content(1, properties, each, frame_max)
+        assert stored_content(1, frames).body == each
 
 
 def test_two_body_frames_are_no_single_one() -> None:

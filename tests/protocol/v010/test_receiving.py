@@ -235,3 +235,54 @@ def test_saved_and_loaded(first: int, complete: set[int], count: int) -> None:
     loaded.command_point(base, 0)
     executed = [loaded.receive() for _ in range(count)]
     assert executed == [None if offset in complete else base + offset for offset in range(count)]
+
+
+def in_one(receiving: ReceivingHalf, count: int, sync: bool) -> list[int | None]:
+    first = receiving.receive_run(count, sync)
+    if first is None:
+        return one_by_one(receiving, count, sync)
+    return list(range(first, first + count))
+
+
+def one_by_one(receiving: ReceivingHalf, count: int, sync: bool) -> list[int | None]:
+    return [receiving.receive(sync) for _ in range(count)]
+
+
+RECEIVED = st.tuples(st.just("receive"), st.integers(1, 4), st.booleans())
+COMPLETED = st.tuples(st.just("complete"), st.integers(0, 12), st.integers(0, 4))
+POINTS = st.tuples(st.just("point"), st.integers(0, 12), st.just(0))
+GAPS = st.tuples(st.just("gap"), st.integers(0, 12), st.integers(0, 2))
+
+
+@given(st.lists(st.one_of(RECEIVED, RECEIVED, COMPLETED, POINTS, GAPS), max_size=20))
+def test_commands_that_come_together_are_received_as_single_ones_are(steps: list[tuple[str, int, int]]) -> None:
+    ways = (one_by_one, in_one)
+    halves = [ReceivingHalf(max_incomplete=9) for _ in ways]
+    for half in halves:
+        half.command_point(0, 0)
+    for kind, low, more in steps:
+        outcomes: list[object] = []
+        for half, receive in zip(halves, ways, strict=True):
+            try:
+                match kind:
+                    case "receive":
+                        outcomes.append(receive(half, low, bool(more)))
+                    case "complete":
+                        if low + more < (half.received or 0):
+                            half.complete(low, low + more)
+                        outcomes.append(half.completed())
+                    case "gap":
+                        half.gap(((low, low + more),))
+                    case _:
+                        half.command_point(low, 0)
+            except errors.RemoteProtocolError as error:
+                outcomes.append(str(error))
+        assert all(outcome == outcomes[0] for outcome in outcomes)
+        for name in ("next", "received", "mark", "incomplete", "due", "fresh"):
+            assert getattr(halves[0], name) == getattr(halves[1], name), name
+        assert halves[0].expected() == halves[1].expected()
+
+
+def test_nothing_comes_together_before_the_command_point() -> None:
+    half = ReceivingHalf()
+    assert half.receive_run(2) is None

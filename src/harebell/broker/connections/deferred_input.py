@@ -6,13 +6,13 @@ acknowledge deliveries while it may not publish; RabbitMQ does not read a connec
 channel is preserved: an acknowledgement never overtakes an earlier publication, nor does a close of the channel or the
 connection.
 
-Each dialect says by which types it knows a publication and the close of a connection.
+Each dialect says by which types it knows publications and the close of a connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 __all__ = ["DeferredInput"]
 
@@ -21,24 +21,18 @@ METHOD_BYTES: Final = 64  # the size of a method in this count; a publication co
 T = TypeVar("T")
 
 
-class Publication(Protocol):
-    """A message in its frames."""
-
-    frames: bytes
-
-
 class DeferredInput(Generic[T]):
     """Events that wait; `size` is their approximate number of bytes.
 
-    publication  the type of a message that a client publishes
-    close        the type that ends the connection
+    publications  the types of what a client publishes, each with what gives its bytes
+    close         the type that ends the connection
     """
 
-    __slots__ = ("_channels", "_close", "_events", "_publication", "size")
+    __slots__ = ("_channels", "_close", "_events", "_publications", "size")
 
-    def __init__(self, publication: type[Publication], close: type[object]) -> None:
+    def __init__(self, publications: Mapping[type[Any], Callable[[Any], int]], close: type[object]) -> None:
         self.size = 0
-        self._publication, self._close = publication, close
+        self._publications, self._close = publications, close
         self._events: list[tuple[int, T]] = []
         self._channels: set[int] = set()
 
@@ -52,7 +46,7 @@ class DeferredInput(Generic[T]):
             number, event = each
             if number in channels or (channels and isinstance(event, self._close)):
                 self._defer(each)
-            elif type(event) is self._publication:
+            elif type(event) in self._publications:
                 channels.add(number)
                 self._defer(each)
             else:
@@ -75,6 +69,6 @@ class DeferredInput(Generic[T]):
         self._channels.clear()
 
     def _defer(self, each: tuple[int, T]) -> None:
-        event = each[1]
+        size_of = self._publications.get(type(each[1]))
         self._events.append(each)
-        self.size += len(event.frames) if isinstance(event, self._publication) else METHOD_BYTES
+        self.size += METHOD_BYTES if size_of is None else size_of(each[1])

@@ -124,6 +124,10 @@ class Queue(ABC):
     def publish(self, message: Message) -> bool:
         """Take a message, or refuse it (False); delivery follows at the end of the batch."""
 
+    def publish_all(self, messages: list[Message]) -> list[int]:
+        """Take messages, or refuse some: the places of these in the list. Delivery follows at the end of the batch."""
+        return [place for place, message in enumerate(messages) if not self.publish(message)]
+
     @abstractmethod
     def deliver_share(self) -> bool:
         """Deliver to consumers up to their windows, for one share of time. Returns whether there is no more to do."""

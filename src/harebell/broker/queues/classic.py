@@ -232,6 +232,13 @@ class ClassicQueue(Queue):
             self.schedule()
         return True
 
+    def publish_all(self, messages: list[Message]) -> list[int]:
+        if self.backlog is not None or self.deleted:
+            return super().publish_all(messages)
+        self.line.put_all(messages)
+        self.schedule()
+        return []
+
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
         settings = self.settings
         if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:

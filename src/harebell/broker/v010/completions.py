@@ -46,9 +46,9 @@ class _Group:
     __slots__ = ("accepted", "complete", "refused", "rejected", "stored", "ticket")
 
     def __init__(self) -> None:
-        self.complete: list[int] = []
-        self.accepted: list[int] = []
-        self.rejected: dict[int, list[int]] = {}  # by code
+        self.complete: list[tuple[int, int]] = []
+        self.accepted: list[tuple[int, int]] = []
+        self.rejected: dict[int, list[tuple[int, int]]] = {}  # by code
         self.refused: int | None = None
         self.stored = False
         self.ticket = 0
@@ -65,21 +65,25 @@ class Completions:
 
     def add(self, number: int, outcome: int, *, stored: bool) -> None:
         """Complete a command with the batch. `outcome` is one of the constants above, or a code of message.reject."""
+        self.add_run(number, number, outcome, stored=stored)
+
+    def add_run(self, low: int, high: int, outcome: int, *, stored: bool) -> None:
+        """As `add`, for the commands from `low` to `high`."""
         group = self._group
         if group is None:
             group = self._group = _Group()
             self._session.batch.confirming.append(self)
         group.stored |= stored
-        self.outstanding += 1
+        self.outstanding += high - low + 1
         if outcome == REFUSED:
             if group.refused is None:
-                group.refused = number
+                group.refused = low
             return
-        group.complete.append(number)
+        _add(group.complete, low, high)
         if outcome == ACCEPT:
-            group.accepted.append(number)
+            _add(group.accepted, low, high)
         elif outcome >= 0:
-            group.rejected.setdefault(outcome, []).append(number)
+            _add(group.rejected.setdefault(outcome, []), low, high)
 
     def end_batch(self, ticket: int) -> bool:
         """Complete the commands of the batch, or let them wait for the ticket. Returns whether any wait."""
@@ -100,10 +104,10 @@ class Completions:
 
     def _finish(self, group: _Group) -> None:
         session = self._session
-        self.outstanding -= len(group.complete)
-        for code, numbers in group.rejected.items():
+        self.outstanding -= sum(high - low + 1 for low, high in group.complete)
+        for code, pairs in group.rejected.items():
             text = _REASONS.get(code)
-            for ranges in _sets(numbers):
+            for ranges in _sets(pairs):
                 session.send_command(c.MessageReject(ranges, code, text))
         for ranges in _sets(group.accepted):
             session.send_command(c.MessageAccept(ranges))
@@ -120,18 +124,24 @@ _REASONS: Final[dict[int, str]] = {
 }
 
 
-def _runs(numbers: list[int]) -> list[tuple[int, int]]:
-    """The numbers as sorted pairs."""
-    if not numbers:
-        return []
-    if numbers[-1] - numbers[0] == len(numbers) - 1:  # nearly always: one after the other
-        return [(numbers[0], numbers[-1])]
+def _add(pairs: list[tuple[int, int]], low: int, high: int) -> None:
+    """Add a range: nearly always it follows the last one."""
+    if pairs and pairs[-1][1] == low - 1:
+        pairs[-1] = (pairs[-1][0], high)
+    else:
+        pairs.append((low, high))
+
+
+def _runs(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges, sorted and joined where they touch."""
+    if len(pairs) < 2:
+        return pairs
     marks = Marks(-1)
-    for number in numbers:
-        marks.add(number, number)
+    for low, high in pairs:
+        marks.add(low, high)
     return marks.ranges()
 
 
-def _sets(numbers: list[int]) -> list[tuple[tuple[int, int], ...]]:
-    runs = _runs(numbers)
+def _sets(pairs: list[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
+    runs = _runs(pairs)
     return [narrow_ranges(runs[at : at + MAX_RANGES]) for at in range(0, len(runs), MAX_RANGES)]

@@ -8,8 +8,9 @@ for another one, for the time that it was granted (`sessions`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
 
 from harebell.broker.connections.base import CLOSING_TIMEOUT, BaseConnection
 from harebell.broker.connections.deferred_input import DeferredInput
@@ -37,12 +38,18 @@ from harebell.protocol.v010 import (
 )
 from harebell.protocol.v010.domains import DetachCode
 from harebell.protocol.v010.frames import LARGEST_FRAME, control_frames
+from harebell.protocol.v010.transfers import Transfers
 
 __all__ = ["MAX_NAME", "Connection"]
 
 log = logging.getLogger("harebell.broker.connection")
 
 MAX_NAME: Final = 1024  # bytes of a session's name: the broker has the names of all sessions that last
+
+_PUBLICATIONS: Final[Mapping[type[Any], Callable[[Any], int]]] = {
+    Content: lambda content: len(content.frames),
+    Transfers: lambda transfers: transfers.size,
+}
 
 
 class Connection(BaseConnection[Happening]):
@@ -59,11 +66,12 @@ class Connection(BaseConnection[Happening]):
             channel_max=limits.channel_max,
             max_message_size=limits.max_message_size,
         )
-        super().__init__(node, transport, self.engine, DeferredInput(Content, k.ConnectionClose))
+        super().__init__(node, transport, self.engine, DeferredInput(_PUBLICATIONS, k.ConnectionClose))
         self.channels: dict[int, Session] = {}
         self._sessions = sessions
         self._handshake = Handshake(self, transport)
         self._reporting: set[int] = set()  # channels whose sessions have something to report
+        self._slice_ends = 0.0  # when the commands of this input have had their time; 0: none has come
 
     # -- input ---------------------------------------------------------------------------------------------------
 
@@ -76,14 +84,14 @@ class Connection(BaseConnection[Happening]):
             try:
                 engine.receive_data(data)
             except RemoteProtocolError as error:
-                found += engine.events()
+                found += engine.grouped_events()
                 if error.scope != "channel" or engine.deaf:
                     failure = error
                     break
                 found.append((error.channel, error))
                 data = b""
             else:
-                found += engine.events()
+                found += engine.grouped_events()
                 break
         events: Sequence[tuple[int, Happening]] = found
         if events:
@@ -100,22 +108,33 @@ class Connection(BaseConnection[Happening]):
             self.has_output(0)
 
     def process(self, events: Sequence[tuple[int, Happening]]) -> None:
-        channels, stopwatch, end = self.channels, self.batch.slices.stopwatch, 0.0
-        self.events = iter(events)
+        rest = self.events = iter(events)
+        self._slice_ends = 0.0
         self.batch.slices.input_share.begin()
+        while (found := self._process()) is not None:
+            number, transfers = found
+            self.events = chain(((number, content) for content in transfers.contents()), rest)
+
+    def _process(self) -> tuple[int, Transfers] | None:
+        """Process the events up to transfers that have to be executed one by one, which are returned."""
+        channels, stopwatch = self.channels, self.batch.slices.stopwatch
         for number, event in self.events:
             session = channels.get(number)
             try:
+                if type(event) is Transfers:
+                    if session is not None and not session.publish_run(event):
+                        return number, event
+                    continue
                 if type(event) is Content:
                     if session is not None:  # else an error ended it earlier in this batch
                         session.publish(event)
                     continue
-                if not end:
-                    end = stopwatch() + SLICE
-                elif stopwatch() > end:
+                if not self._slice_ends:
+                    self._slice_ends = stopwatch() + SLICE
+                elif stopwatch() > self._slice_ends:
                     self.waiting.add(((number, event),))
                     self.take_turns()
-                    return
+                    return None
                 if self.batch.scheduled:  # what was published before goes to subscribers first, as if sent with a pause
                     self.batch.deliver()
                 self._handle(number, session, event)
@@ -123,6 +142,7 @@ class Connection(BaseConnection[Happening]):
                 self.refuse(number, error, event)
             except OSError as error:
                 self.batch.fail(error)
+        return None
 
     def _handle(self, number: int, session: Session | None, event: Happening) -> None:
         if isinstance(event, Control):

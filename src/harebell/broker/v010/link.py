@@ -12,10 +12,11 @@ from harebell.broker.slices import Work
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AmqpError, RemoteProtocolError
 from harebell.protocol.v010 import Command, Content, Control, Engine, OversizedContent
+from harebell.protocol.v010.transfers import Transfers
 
 __all__ = ["Happening", "Link"]
 
-Happening = Control | Command | Content | OversizedContent | RemoteProtocolError
+Happening = Control | Command | Content | Transfers | OversizedContent | RemoteProtocolError
 """What a client sent, or an error of its that ends one session."""
 
 

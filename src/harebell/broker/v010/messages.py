@@ -14,7 +14,7 @@ from harebell.broker.message import STORED_CHANNEL, Address, Message
 from harebell.defaults import FRAME_MAX
 from harebell.errors import LocalProtocolError
 from harebell.protocol import v010, v091
-from harebell.protocol.conversion.contents import Headers, to_v091
+from harebell.protocol.conversion.contents import Headers, ToV091
 from harebell.protocol.conversion.properties import from_v091, header_of, properties_of
 from harebell.protocol.v010.frames import LARGEST_FRAME, channel_of
 from harebell.protocol.v091.codec import decode_properties
@@ -25,22 +25,23 @@ __all__ = ["ForeignContent", "Form", "Outgoing", "content_of", "is_exact"]
 class Form:
     """What 0-9-1 says for a header of 0-10: the same for all messages with this header."""
 
-    __slots__ = ("_native", "_properties", "persistent", "priority")
+    __slots__ = ("_native", "_to_v091", "persistent", "priority")
 
     def __init__(self, native: v010.Content) -> None:
         delivery = native.delivery_properties
         self.persistent = delivery.delivery_mode == 2
         self.priority = min(delivery.priority or 0, 255)
         self._native: v010.Content | None = native
-        self._properties = b""
+        self._to_v091: ToV091 | None = None
 
-    @property
-    def properties(self) -> bytes:
-        """The properties, encoded."""
-        native = self._native
-        if native is not None:
-            self._properties, self._native = _properties_of(native), None
-        return self._properties
+    def frames(self, native: bytes, body_size: int) -> bytes:
+        """Frames of 0-9-1 for a message with this header: `native` are its frames."""
+        convert = self._to_v091
+        if convert is None:
+            first, self._native = self._native, None  # nothing else needs it
+            assert first is not None
+            convert = self._to_v091 = ToV091(STORED_CHANNEL, _properties_of(first), first.header_size, FRAME_MAX)
+        return convert.frames(native, body_size)
 
 
 class ForeignContent(v091.Content):
@@ -74,7 +75,7 @@ class ForeignContent(v091.Content):
         try:
             return self._converted
         except AttributeError:
-            self._converted: bytes = to_v091(STORED_CHANNEL, self._form.properties, self.native_frames, FRAME_MAX)
+            self._converted: bytes = self._form.frames(self.native_frames, self.body_size)
             return self._converted
 
     def decode_properties(self) -> v091.Properties:

@@ -2,7 +2,8 @@
 
 A publisher sends the same command and the same delivery-properties again and again, so their bytes are the key of a
 cache of routes (`Target`), which is emptied when the topology changes. Often the whole header is the same: then its
-frame is the key of what is known of it (`_Known`), and nothing of the message is read.
+frame is the key of what is known of it (`Known`), and nothing of the message is read. Messages that came together and
+differ in their bodies alone are published together (`plan`, `publish_run`), if their target is a plain one.
 
 A message that no queue takes (the router has tried alternate exchanges) is dropped where its discard-unroutable is set,
 rejected where its accept-mode is explicit and was given, and else dropped: so do Qpid's brokers, whose clients leave
@@ -12,7 +13,8 @@ of a message.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from itertools import repeat
 from typing import Final, Protocol
 
 from harebell.broker.auth import Access
@@ -21,7 +23,7 @@ from harebell.broker.clients import Channel
 from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
-from harebell.broker.message import Address, MarkedMessage, Message
+from harebell.broker.message import Address, MarkedMessage, Message, NumberedMessage
 from harebell.broker.node import Node
 from harebell.broker.operations.system_services import Requester, Service, has_service
 from harebell.broker.queues.base import Queue
@@ -30,18 +32,19 @@ from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completi
 from harebell.broker.v010.messages import ForeignContent, Form, is_exact
 from harebell.broker.v010.survival import Survival, keeps_numbers
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import AccessRefused, ResourceError
+from harebell.errors import AccessRefused, AmqpError, RemoteProtocolError, ResourceError
 from harebell.protocol.conversion.properties import MAX_TTL, properties_of
 from harebell.protocol.v010 import Command, Content, commands as c, structs as s
 from harebell.protocol.v010.codec import decode_struct
 from harebell.protocol.v010.content import DELIVERY
 from harebell.protocol.v010.domains import AcceptMode, RejectCode
 from harebell.protocol.v010.frames import FRAME_HEADER, LARGEST_FRAME
+from harebell.protocol.v010.transfers import Transfers
 from harebell.protocol.v091 import Properties, Table
 from harebell.routing import SYSTEM_EXCHANGE, Route
 from harebell.routing.exchanges.exchange import Dependence
 
-__all__ = ["MAX_HEADER", "Publisher", "Target"]
+__all__ = ["MAX_HEADER", "Known", "Publisher", "Target"]
 
 MAX_HEADER: Final = 120 << 10  # bytes of a header segment: converted, it has to fit one frame of 0-9-1
 MAX_TARGETS: Final = 4096  # of one session
@@ -80,11 +83,12 @@ class Target:
     no_local  a queue does not take messages of the connection that has it for itself (Qpid's argument `no-local`)
     numbered  messages have their number on disk
     plain     all messages go to the same few queues, in the same way
+    alike     that many of them may go to the queue together
     """
 
     __slots__ = (
-        "address", "count", "delivery", "direct", "explicit", "immediate", "no_local", "numbered", "per_message",
-        "plain", "queues", "service", "stored", "told", "ttl",
+        "address", "alike", "count", "delivery", "direct", "explicit", "immediate", "no_local", "numbered",
+        "per_message", "plain", "queues", "service", "stored", "told", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +117,7 @@ class Target:
         self.no_local = any(_is_no_local(queue) for queue in queues)
         special = per_message or self.no_local or service is not None or properties.immediate or self.ttl is not None
         self.plain = not special and 0 < len(self.queues) <= FEW
+        self.alike = self.plain and all(isinstance(queue, Queue) for queue in self.queues)
         self.delivery: bytes | None = None
         if properties.exchange != self.address.exchange or properties.redelivered:
             properties.exchange, properties.redelivered = self.address.exchange, False
@@ -120,7 +125,7 @@ class Target:
         self.count = 0
 
 
-class _Known:
+class Known:
     """What is known of a command and a header frame: their target, and whether 0-9-1 can say the same.
 
     head  the header frame to store; None: as it came
@@ -143,7 +148,7 @@ class Publisher:
         self.holds_back = False
         self._session = session
         self._targets: dict[tuple[bytes, bytes], Target] = {}
-        self._known: dict[tuple[bytes, bytes], _Known] = {}
+        self._known: dict[tuple[bytes, bytes], Known] = {}
         self._topology = session.vhost.router.version
 
     def publish(self, number: int, content: Content) -> None:
@@ -185,6 +190,47 @@ class Publisher:
             if len(queues) > FEW:
                 session.spend(len(queues))
 
+    def plan(self, transfers: Transfers) -> Known | None:
+        """What is known of messages that are alike; None: they are to be published one by one."""
+        session = self._session
+        if self.holds_back or session.survival.stored:
+            return None
+        if self._topology != session.vhost.router.version:
+            self._forget_targets()
+        known = self._known.get((transfers.command, transfers.head))
+        if known is None:
+            try:
+                known, _ = self._read(transfers.content(0), len(transfers.head))
+            except (AmqpError, RemoteProtocolError):
+                return None  # the first one raises it again, when its turn comes
+        return known if known.exact and known.target.alike else None
+
+    def publish_run(self, number: int, known: Known, transfers: Transfers) -> None:
+        """Execute transfers, with the numbers from `number` on, of which that is known."""
+        session, target, form, channel = self._session, known.target, known.form, transfers.channel
+        head, address, bodies = known.head or transfers.head, target.address, transfers.bodies
+        count, stored, queues = len(bodies), target.stored, target.queues
+        contents = [ForeignContent(channel, head + body, len(body) - FRAME_HEADER, form) for body in bodies]
+        messages: list[Message]
+        if stored and (marks := session.survival.marks(number, count, target.numbered)):
+            messages = list(map(NumberedMessage, repeat(address), contents, marks))
+        else:
+            messages = list(map(Message, repeat(address), contents))
+        if len(queues) == 1 and isinstance(queues[0], Queue):
+            refused: Iterable[int] = queues[0].publish_all(messages)
+        else:
+            outcomes = [[queue.publish(message) for queue in queues] for message in messages]
+            refused = [place for place, taken in enumerate(outcomes) if not all(taken)]
+        target.count += count
+        done = number
+        for place in refused:
+            if done < number + place:
+                session.completions.add_run(done, number + place - 1, _outcome(target, True), stored=stored)
+            session.completions.add(number + place, _outcome(target, False), stored=stored)
+            done = number + place + 1
+        if done < number + count:
+            session.completions.add_run(done, number + count - 1, _outcome(target, True), stored=stored)
+
     def _is_local(self, sink: Sink) -> bool:
         """Whether the queue takes no messages of this connection, which has it for itself."""
         if not isinstance(sink, Queue) or not sink.no_local:
@@ -196,7 +242,7 @@ class Publisher:
         session, stored = self._session, target.stored
         message: Message
         if stored and (mark := session.survival.mark(number, target.numbered)):
-            message = MarkedMessage(target.address, content, number=mark)
+            message = NumberedMessage(target.address, content, mark)
         else:
             message = Message(target.address, content)
         accepted = True
@@ -295,13 +341,13 @@ class Publisher:
             by_message = vhost.router.exchange(exchange).depends_on is Dependence.MESSAGE
             target = Target(command, properties, queues, per_message=not route.cacheable or by_message)
         if vhost.trace is not None:
-            target.per_message, target.plain = True, False
+            target.per_message, target.plain, target.alike = True, False, False
         if len(self._targets) >= MAX_TARGETS:
             self._forget_targets()
         self._targets[content.command[4:], delivery] = target
         return target
 
-    def _read(self, content: Content, size: int) -> tuple[_Known, Content]:
+    def _read(self, content: Content, size: int) -> tuple[Known, Content]:
         """Read and check command and header. Returns what is known now, and the message as it is stored.
 
         Whether 0-9-1 can say the same is asked only where that may matter.
@@ -321,7 +367,7 @@ class Publisher:
         if target.delivery is not None:
             stored = content.with_delivery(target.delivery, LARGEST_FRAME)
             head = stored.frames[: int.from_bytes(stored.frames[2:4], "big")]
-        known = _Known(target, exact, head, Form(stored))
+        known = Known(target, exact, head, Form(stored))
         small = FRAME_HEADER < size <= MAX_KNOWN_SIZE and content.frames[:2] in _WHOLE_HEADERS
         if small and not _differs_each_time(properties, content):
             if len(self._known) >= MAX_KNOWN:
@@ -336,7 +382,7 @@ class Publisher:
         if not session.access.impersonates:
             raise AccessRefused(f"user-id is {user_id!r}, but the authenticated user is '{session.user}'")
 
-    def _routed(self, number: int, known: _Known, content: Content) -> tuple[Message, tuple[Sink, ...]]:
+    def _routed(self, number: int, known: Known, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues."""
         target, exact = known.target, known.exact
         queues, numbered = target.queues, target.numbered

@@ -62,6 +62,7 @@ from harebell.protocol.v010.receiving import ReceivingHalf
 from harebell.protocol.v010.sending import SendingHalf
 from harebell.protocol.v010.serial import narrow
 from harebell.protocol.v010.session import Again, Session as State
+from harebell.protocol.v010.transfers import Transfers
 
 __all__ = ["Sent", "Session"]
 
@@ -302,6 +303,17 @@ class Session:
             self.fail(error, number, c.MessageTransfer())
         except RemoteProtocolError as error:
             self.fail(error.answer, number, None if number is None else c.MessageTransfer())
+
+    def publish_run(self, transfers: Transfers) -> bool:
+        """Execute transfers that came together, if that can be. Returns whether it could: else they go one by one."""
+        known = self.publisher.plan(transfers)
+        if known is None:
+            return False
+        number = self.state.receiving.receive_run(len(transfers.bodies), transfers.sync)
+        if number is None:
+            return False
+        self.publisher.publish_run(number, known, transfers)
+        return True
 
     def execute(self, command: Command | OversizedContent) -> None:
         """Execute what the client sent, if it has not come before."""

@@ -68,6 +68,13 @@ class Survival:
             )
         return NUMBER.pack(self._key, number) if self._key else b""
 
+    def marks(self, number: int, count: int, kept: bool) -> list[bytes]:
+        """As `mark`, for so many commands from `number` on; [] where the session does not survive."""
+        if not self.mark(number, kept):
+            return []
+        pack, key = NUMBER.pack, self._key
+        return [pack(key, each) for each in range(number, number + count)]
+
     def without_stored(self, number: int, queues: tuple[Sink, ...]) -> tuple[Sink, ...]:
         """The queues that do not have the message of this command from before the restart."""
         stored = self.stored.pop(number, None)

@@ -44,6 +44,7 @@ __all__ = ["Connection"]
 
 log = logging.getLogger("harebell.broker.connection")
 
+_PUBLICATIONS: Final = {Content: lambda content: len(content.frames)}
 _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
@@ -61,7 +62,12 @@ class Connection(BaseConnection["m.Method | Content | OversizedContent"]):
             channel_max=limits.channel_max,
             max_message_size=limits.max_message_size,
         )
-        super().__init__(node, transport, self.engine, DeferredInput(Content, m.ConnectionClose))
+        super().__init__(
+            node,
+            transport,
+            self.engine,
+            DeferredInput(_PUBLICATIONS, m.ConnectionClose),
+        )
         self.channels: dict[int, Channel] = {}
         self._handshake = Handshake(self, transport)
         self._targets = CachedTargets(self.channels)

@@ -11,10 +11,10 @@ from harebell.protocol import v091
 from harebell.protocol.conversion.properties import from_v091, header_of
 from harebell.protocol.v010.content import body_of, encode_content
 from harebell.protocol.v010.frames import BODY, FRAME, FRAME_HEADER, HEADER, LARGEST_FRAME, segment_frames
-from harebell.protocol.v091.codec import FRAME_OVERHEAD
+from harebell.protocol.v091.codec import END, FRAME_OVERHEAD
 from harebell.protocol.v091.content import FLAGS_AT, stored_content
 
-__all__ = ["Headers", "to_v091"]
+__all__ = ["Headers", "ToV091"]
 
 MOST: Final = 256  # headers that are remembered
 MOST_BYTES: Final = 16_384  # of the properties of one; converting longer ones costs little beside sending them
@@ -63,6 +63,32 @@ def _length(frames: bytes, at: int) -> int:
     return int.from_bytes(frames[at + 3 : at + 7], "big")
 
 
-def to_v091(channel: int, properties: bytes, frames: bytes, frame_max: int) -> bytes:
-    """Frames of 0-9-1 with these properties, encoded, and the body of a message in frames of AMQP 0-10."""
-    return v091.encode_content(channel, properties, body_of(frames), frame_max)
+class ToV091:
+    """What makes frames of 0-9-1 of messages of AMQP 0-10 that have the same header.
+
+    channel     of the frames
+    properties  what 0-9-1 says, encoded
+    header      the header frames of these messages are so many bytes
+    frame_max   the size of the largest frame
+    """
+
+    __slots__ = ("_channel", "_frame_max", "_head", "_overhead", "_properties", "_size")
+
+    def __init__(self, channel: int, properties: bytes, header: int, frame_max: int) -> None:
+        self._channel = channel
+        self._properties = properties
+        self._overhead = header + FRAME_HEADER
+        self._frame_max = frame_max
+        self._size = -1  # of the last body, ...
+        self._head = b""  # ... and the frames up to it
+
+    def frames(self, native: bytes, size: int) -> bytes:
+        """A message with a body of `size` bytes; `native` are its frames of AMQP 0-10."""
+        if len(native) - size == self._overhead:  # the body is in one frame
+            if size == self._size:
+                return b"%b%b%b" % (self._head, native[-size:], END)
+            if 0 < size <= self._frame_max - FRAME_OVERHEAD:
+                frames = v091.encode_content(self._channel, self._properties, native[-size:], self._frame_max)
+                self._size, self._head = size, frames[: -size - 1]
+                return frames
+        return v091.encode_content(self._channel, self._properties, body_of(native), self._frame_max)

@@ -73,6 +73,11 @@ class Content:
         return payload_of(frames, 0, _header_end(frames))
 
     @property
+    def header_size(self) -> int:
+        """The bytes of the header frames."""
+        return _header_end(self.frames)
+
+    @property
     def body(self) -> bytes:
         """The whole body; joined at each use when it came in several frames."""
         return body_of(self.frames)

@@ -11,7 +11,8 @@
 Theory of operation. The engine splits data into frames. A control or a command in one frame is decoded and checked
 against the tables of `states`. A transfer is not decoded: it stays bytes in a Content, together with the slice of the
 input that holds its header and body frames. When all of them are in one buffer, which is nearly always, that is one
-pass and one slice (`_whole_content`); otherwise an `Assembly` gathers the frames of a channel's track.
+pass and one slice (`_whole_content`); otherwise an `Assembly` gathers the frames of a channel's track. Those behind it
+that differ in their bodies alone are recognised by their bytes, and kept together (`_alike`, `transfers`).
 
 The engine knows which channels have a session attached, and by what name. What a session has received, executed and
 sent is `session.Session`'s: it outlives the connection.
@@ -30,6 +31,7 @@ Rules:
 6. A client may run ahead in the handshake: a server keeps what comes behind the protocol header, start-ok and secure-ok
    until it has answered them. Then `waiting` is True, and `receive_data(b"")` goes on.
 7. The events do not depend on how the input is cut into buffers, and no cut makes receiving cost more than linear time.
+   Which messages `grouped_events` has together does.
 """
 
 from __future__ import annotations
@@ -73,10 +75,12 @@ from harebell.protocol.v010.states import (
     ConnectionState,
     Role,
 )
+from harebell.protocol.v010.transfers import Transfers
 
-__all__ = ["Engine", "Event"]
+__all__ = ["Engine", "Event", "GroupedEvent"]
 
 Event: TypeAlias = "tuple[int, Control | Command | Content | OversizedContent]"
+GroupedEvent: TypeAlias = "tuple[int, Control | Command | Content | OversizedContent | Transfers]"
 
 MOST_CHANNELS: Final = 65_535  # the number of channels has 16 bits
 MOST_AHEAD: Final = 1 << 20  # bytes that a client may send ahead of the handshake
@@ -131,7 +135,7 @@ class Engine:
         self._offered = k.ConnectionTune(channel_max, max_frame_size)
         self._max_received = LARGEST_FRAME
         self._max_sent = MIN_MAX_FRAME_SIZE
-        self._events: list[Event] = []
+        self._events: list[GroupedEvent] = []
         self._assemblies: dict[tuple[int, int], Assembly] = {}
         self._gathered = 0  # controls among them
         self._refused: set[int] = set()  # channels whose commands were answered with detached (rule 4)
@@ -213,13 +217,17 @@ class Engine:
                     raise self._malformed_frame(flags, size, track, zero)
                 if stop > end:
                     break
-                if flags == OPENING and kind == COMMAND and track:
-                    key = data[at + 12 : at + 14]
-                    if key == _TRANSFER and attachments.get(channel) is _ATTACHED and (channel, 1) not in assemblies:
+                if flags == OPENING and kind == COMMAND and track and data[at + 12 : at + 14] == _TRANSFER:
+                    if attachments.get(channel) is _ATTACHED and (not assemblies or (channel, 1) not in assemblies):
                         content = self._whole_content(data, stop, end, channel, data[at + 12 : stop])
                         if content is not None:
-                            append((channel, content))
-                            at = stop + len(content.frames)
+                            after = stop + len(content.frames)
+                            if data.startswith(data[at : stop + 4], after):
+                                alike, after = self._alike(data, at, stop, after, content)
+                                append((channel, content if alike is None else alike))
+                            else:
+                                append((channel, content))
+                            at = after
                             continue
                 if channel >= self.channel_max:
                     raise self._framing_lost(f"channel {channel} is not below the negotiated {self.channel_max}")
@@ -242,6 +250,16 @@ class Engine:
 
     def events(self) -> list[Event]:
         """What was received since the last call, in order: (channel number, control, command or message)."""
+        events: list[Event] = []
+        for channel, event in self.grouped_events():
+            if isinstance(event, Transfers):
+                events += [(channel, content) for content in event.contents()]
+            else:
+                events.append((channel, event))
+        return events
+
+    def grouped_events(self) -> list[GroupedEvent]:
+        """As `events`; messages that follow each other and differ in their bodies alone are one event."""
         events, self._events = self._events, []
         return events
 
@@ -266,6 +284,39 @@ class Engine:
                 return self._long_content(data, at, stop - size, end, channel, command)
             expected = BODY
         return None
+
+    def _alike(
+        self, data: bytes, at: int, header_at: int, after: int, content: Content
+    ) -> tuple[Transfers | None, int]:
+        """The message from `at` on, with those from `after` on that are like it; and where the last of them ends.
+
+        Its header frame is at `header_at`. None when none follows, or when header or body is in several frames.
+        """
+        body_at = header_at + size_at(data, header_at)
+        if data[header_at] != _FOLLOWED or data[body_at] != _LAST_WHOLE:
+            return None, after
+        begin, same, bodies = data[at:body_at], data[at : body_at + FRAME_HEADER], [data[body_at:after]]
+        to_body, length, end, channel = len(begin), after - at, len(data), content.channel
+        while True:
+            if data.startswith(same, after):  # a body of that length too
+                stop = after + length
+            elif data.startswith(begin, after) and end - after >= to_body + FRAME_HEADER:
+                flags, kind, size, track, number, zero = FRAME.unpack_from(data, after + to_body)
+                stop = after + to_body + size
+                if (
+                    flags != _LAST_WHOLE or kind != BODY or not FRAME_HEADER <= size <= self._max_received
+                    or track != 1 or number != channel or zero or size - FRAME_HEADER > self.max_message_size
+                ):  # fmt: skip
+                    break
+            else:
+                break
+            if stop > end:
+                break
+            bodies.append(data[after + to_body : stop])
+            after = stop
+        if len(bodies) == 1:
+            return None, after
+        return Transfers(channel, content.command, data[header_at:body_at], bodies), after
 
     def _long_content(
         self, data: bytes, at: int, body_at: int, end: int, channel: int, command: bytes

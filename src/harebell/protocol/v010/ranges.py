@@ -73,11 +73,11 @@ class Marks:
             del lows[0], highs[0]
         return added
 
-    def step(self, number: int) -> bool:
-        """Add the number if it is the mark, and nothing is above it. Returns whether it was."""
+    def step(self, number: int, count: int = 1) -> bool:
+        """Add so many numbers from `number` on if it is the mark, and nothing is above it. Returns whether it was."""
         if number != self.mark or self._lows:
             return False
-        self.mark = number + 1
+        self.mark = number + count
         return True
 
     def first_missing(self, number: int) -> int:

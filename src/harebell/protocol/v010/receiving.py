@@ -131,6 +131,23 @@ class ReceivingHalf:
             self._await(number)
         return number
 
+    def receive_run(self, count: int, sync: bool = False) -> int | None:
+        """The number of the first of so many commands that came, all of them new and to be executed.
+
+        None when some of them may have come before, or must be refused: then each is received by itself.
+        """
+        number, complete = self.next, self._complete
+        if number is None or number != self.received:
+            return None
+        after = number + count
+        if after - complete.mark - complete.above > self._max_incomplete or not self._seen.step(number, count):
+            return None
+        self.next = self.received = after
+        self.begun = True
+        if sync:
+            self._syncs += range(number, after)
+        return number
+
     def complete(self, low: int, high: int | None = None) -> None:
         """Note that a command, or all from `low` to `high`, are executed, and their results sent.
 

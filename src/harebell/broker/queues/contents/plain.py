@@ -81,6 +81,10 @@ class PlainContents:
         """Add a new message at the end."""
         self.ready.append(message)
 
+    def put_all(self, messages: list[Message]) -> None:
+        """Add new messages at the end."""
+        self.ready.extend(messages)
+
     def pop(self) -> Held | None:
         if self.returned:
             return self.pop_returned()
@@ -163,6 +167,23 @@ class JournaledContents(PlainContents):
                 self.position = position
             journal.store(position, message)
             ready.append(message)
+
+    def put_all(self, messages: list[Message]) -> None:
+        journal, ready, position, fitting = self.journal, self.ready, self.journal.next, 0
+        if not journal.paged:
+            for count, message in enumerate(messages, len(ready)):
+                if journal.is_full(count, message):
+                    break
+                fitting += 1
+        if fitting:
+            if not ready:
+                self.position = position
+            some = messages if fitting == len(messages) else messages[:fitting]
+            journal.store_all(position, some)
+            ready.extend(some)
+        if fitting < len(messages):
+            journal.page_all_out(position + fitting, messages[fitting:])
+        journal.next = position + len(messages)
 
     def pop(self) -> Held | None:
         if not self.ready and not self.returned:

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from harebell.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message
+from harebell.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message, NumberedMessage
 from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.cursor import QueueCursor
 from harebell.broker.store.queue_log.log import QueueLog
@@ -91,13 +91,44 @@ class Journal:
         expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
         flags, marks = 0 if persistent else TRANSIENT, b""
         if type(message) is not Message:
-            marks = encode_marks(message)
-            if message.number and persistent:
-                flags, marks = NUMBERED, message.number + marks
+            flags, marks = _flags_and_marks(message, flags)
         self.log.append(position, message.address.wire, frames, expiry, flags, marks)
         if not self._dirty:
             self._used = True
             self.touch()
+
+    def store_all(self, position: int, messages: Sequence[Message], *, paged: bool = False) -> None:
+        """As `store`, for messages without a deadline from this position on."""
+        batch: list[tuple[int, bytes, bytes, int, int, bytes]] = []
+        numbered = False
+        for place, message in enumerate(messages, position):
+            content = message.content
+            persistent = content.persistent
+            if not persistent and not paged:
+                continue
+            frames = content.frames
+            if content.channel != STORED_CHANNEL or len(frames) > FRAME_MAX:
+                frames = content.recut(STORED_CHANNEL, FRAME_MAX)
+            flags, marks = 0 if persistent else TRANSIENT, b""
+            if type(message) is NumberedMessage and persistent:
+                flags, marks, numbered = NUMBERED, message.number, True
+            elif type(message) is not Message:
+                flags, marks = _flags_and_marks(message, flags)
+                numbered = numbered or flags == NUMBERED
+            batch.append((place, message.address.wire, frames, 0, flags, marks))
+        if batch:
+            self.log.append_all(batch, numbered=numbered)
+            if not self._dirty:
+                self._used = True
+                self.touch()
+
+    def page_all_out(self, position: int, messages: Sequence[Message]) -> None:
+        """As `page_out`, for messages from this position on."""
+        self.store_all(position, messages, paged=True)
+        if not self.paged:
+            self._forget_page()
+            self.page_at = position
+        self.paged += len(messages)
 
     def page_out(self, position: int, message: Message) -> None:
         """Write a message without keeping it in memory; only when there are `paged` messages, or after `is_full`."""
@@ -312,6 +343,14 @@ class Addresses(dict[bytes, Address]):
 
 def _wall_clock() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _flags_and_marks(message: Message, flags: int) -> tuple[int, bytes]:
+    """Flags and marks of a record whose message is no plain one; `flags` is TRANSIENT, or 0."""
+    marks = b"" if type(message) is NumberedMessage else encode_marks(message)
+    if message.number and not flags:
+        return NUMBERED, message.number + marks
+    return flags, marks
 
 
 def encode_marks(message: Message) -> bytes:

@@ -151,6 +151,12 @@ class QueueLog:
         if flags == NUMBERED:
             self._numbered = True
 
+    def append_all(self, batch: list[tuple[int, bytes, bytes, int, int, bytes]], *, numbered: bool) -> None:
+        """As `append`, for several messages: the tuples are its arguments. `numbered`: some of them are NUMBERED."""
+        self.next_position = batch[-1][0] + 1
+        self._batch += batch
+        self._numbered = self._numbered or numbered
+
     def settle(self, position: int, count: int = 1) -> None:
         """Settle `count` messages from `position` on; positions that were not stored may be among them."""
         if position == self._settled_end:
