@@ -34,14 +34,14 @@ class Form:
         self._native: v010.Content | None = native
         self._to_v091: ToV091 | None = None
 
-    def frames(self, native: bytes, body_size: int) -> bytes:
-        """Frames of 0-9-1 for a message with this header: `native` are its frames."""
-        convert = self._to_v091
-        if convert is None:
+    @property
+    def to_v091(self) -> ToV091:
+        """What makes frames of 0-9-1 of messages with this header."""
+        if self._to_v091 is None:
             first, self._native = self._native, None  # nothing else needs it
             assert first is not None
-            convert = self._to_v091 = ToV091(STORED_CHANNEL, _properties_of(first), first.header_size, FRAME_MAX)
-        return convert.frames(native, body_size)
+            self._to_v091 = ToV091(STORED_CHANNEL, _properties_of(first), first.header_size, FRAME_MAX)
+        return self._to_v091
 
 
 class ForeignContent(v091.Content):
@@ -75,12 +75,12 @@ class ForeignContent(v091.Content):
         try:
             return self._converted
         except AttributeError:
-            self._converted: bytes = self._form.frames(self.native_frames, self.body_size)
+            self._converted: bytes = self._form.to_v091.frames(self.native_frames, self.body_size)
             return self._converted
 
     def decode_properties(self) -> v091.Properties:
         """The properties, decoded anew, without the frames."""
-        return decode_properties(self._form.properties, 0, self.channel)
+        return decode_properties(self._form.to_v091.properties, 0, self.channel)
 
     @property
     def persistent(self) -> bool:

@@ -72,11 +72,11 @@ class ToV091:
     frame_max   the size of the largest frame
     """
 
-    __slots__ = ("_channel", "_frame_max", "_head", "_overhead", "_properties", "_size")
+    __slots__ = ("_channel", "_frame_max", "_head", "_overhead", "_size", "properties")
 
     def __init__(self, channel: int, properties: bytes, header: int, frame_max: int) -> None:
         self._channel = channel
-        self._properties = properties
+        self.properties = properties
         self._overhead = header + FRAME_HEADER
         self._frame_max = frame_max
         self._size = -1  # of the last body, ...
@@ -88,7 +88,7 @@ class ToV091:
             if size == self._size:
                 return b"%b%b%b" % (self._head, native[-size:], END)
             if 0 < size <= self._frame_max - FRAME_OVERHEAD:
-                frames = v091.encode_content(self._channel, self._properties, native[-size:], self._frame_max)
+                frames = v091.encode_content(self._channel, self.properties, native[-size:], self._frame_max)
                 self._size, self._head = size, frames[: -size - 1]
                 return frames
-        return v091.encode_content(self._channel, self._properties, body_of(native), self._frame_max)
+        return v091.encode_content(self._channel, self.properties, body_of(native), self._frame_max)
