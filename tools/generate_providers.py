@@ -45,6 +45,7 @@ GIVEN = {
     "connection_reconnect": ("WireConnection", "harebell.client.middleware.transports"),
     "channel_reconnect": ("WireChannel", "harebell.client.middleware.transports"),
     "subscribe": ("None", ""),
+    "handle": ("object", ""),
 }
 NEXT = {"async": "Next", "plain": "PlainNext", "event": "Pass"}
 HEAD = '''\

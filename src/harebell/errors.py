@@ -32,6 +32,7 @@
     ├── ConnectionLost               the transport ended without connection.close
     ├── ChannelClosed                a call on a channel that is closed
     ├── ConsumerCancelled            the broker ended a consumer (its queue was deleted)
+    ├── HandlerFailed                a handler failed again and again; its consumer has ended
     ├── Nacked                       the broker refused a publication
     │   └── PublishOrphaned          the connection was lost before the broker's answer came
     ├── PublishesFailed              some of many publications failed, each with its own error
@@ -295,6 +296,11 @@ class ChannelClosed(HarebellError):
 
 class ConsumerCancelled(HarebellError):
     """The broker ended a consumer with basic.cancel: its queue was deleted, or has moved."""
+
+
+class HandlerFailed(HarebellError):
+    """A handler failed as often in a row as its consumer allows, and the consumer has ended; `__cause__` is the error
+    of the last failure."""
 
 
 class Nacked(HarebellError):

@@ -358,3 +358,67 @@ async def test_cancelling_ends_the_function_quietly(channel: Channel, queue: str
     await asyncio.sleep(0)
     await consumer.cancel()
     await consuming
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+async def test_batches(channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 250)
+    async with channel.consume(queue, prefetch=120) as consumer:
+        sizes: list[int] = []
+        while sum(sizes) < 250:
+            batch = await consumer.receive(100, within=0.2)
+            sizes.append(len(batch))
+            batch[-1].ack(multiple=True)
+        assert sizes[0] == 100
+        assert max(sizes) == 100
+        assert await consumer.receive(timeout=0.01) == []
+    await ready(channel, queue, 0)
+    assert await consumer.receive() == []  # it has ended
+
+
+async def test_a_batch_waits_for_the_first_and_then_so_long_for_the_rest(channel: Channel, queue: str) -> None:
+    async with channel.consume(queue, prefetch=3) as consumer:
+        receiving = asyncio.ensure_future(consumer.receive(10, within=60))
+        for n in range(3):
+            await channel.publish(b"%d" % n, "", queue)
+        async with asyncio.timeout(10):  # more than the prefetch cannot come
+            batch = await receiving
+        assert [delivery.body for delivery in batch] == [b"0", b"1", b"2"]
+        batch[-1].ack(multiple=True)
+        receiving = asyncio.ensure_future(consumer.receive(2, within=0.01))
+        await channel.publish(b"3", "", queue)
+        assert [delivery.body for delivery in await receiving] == [b"3"]
+        assert not consumer.subscription.waiters
+
+
+async def test_what_ends_a_consumer_comes_after_its_last_batch(
+    connection: Connection, channel: Channel, queue: str
+) -> None:
+    await fill(channel, queue, 3)
+    async with channel.consume(queue) as consumer:
+        while consumer.buffered < 3:
+            await channel.queue_inspect(queue)
+        async with connection.channel() as other:
+            await other.queue_delete(queue)
+        assert len(await consumer.receive(10, within=60)) == 3
+        with pytest.raises(errors.ConsumerCancelled):
+            await consumer.receive()
+        with pytest.raises(errors.InvalidArgument, match="max_messages is 0"):
+            await consumer.receive(0)
+
+
+async def test_a_cancelled_batch_leaves_its_deliveries_to_others(channel: Channel, queue: str) -> None:
+    async with channel.consume(queue) as consumer:
+        receiving = asyncio.ensure_future(consumer.receive(10, within=60))
+        taking = asyncio.ensure_future(anext(consumer))
+        await asyncio.sleep(0)
+        await channel.publish(b"0", "", queue)
+        while not consumer.buffered and not taking.done():
+            await channel.queue_inspect(queue)
+        receiving.cancel()
+        async with asyncio.timeout(10):
+            assert (await taking).body == b"0"
+        with pytest.raises(asyncio.CancelledError):
+            await receiving

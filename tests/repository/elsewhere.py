@@ -154,6 +154,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/patterns/outcomes.py": "client/patterns/test_workers.py",
     "client/patterns/pending.py": "client/patterns/test_producer.py",
     "client/patterns/server.py": "client/patterns/test_rpc.py",
+    "client/patterns/settlements.py": "client/patterns/test_workers.py",
     "client/patterns/source.py": "client/patterns/test_workers.py",
     "client/publish_many.py": "client/test_channel.py",
     "client/recovery/availability.py": "client/recovery/test_policy.py",

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from harebell.client.patterns.dead_letters import DeadLetters
     from harebell.client.patterns.pools import ChannelPool
     from harebell.client.patterns.producer import Producer
-    from harebell.client.patterns.reader import QueueReader
+    from harebell.client.patterns.reader import QueueReader, Setup
     from harebell.client.patterns.retry import Retry
     from harebell.client.patterns.rpc import Rpc
     from harebell.client.patterns.server import Server
@@ -368,11 +368,14 @@ class Connection:
         prefetch: int | None = ...,
         retry: Retry | None = ...,
         dead_letter: str | None = ...,
+        max_failures: int | None = ...,
         on_error: OnError | None = ...,
         on_orphan: Callable[[Delivery], object] | None = ...,
         handler_timeout: float | None = ...,
         grace: float = ...,
         codec: None = ...,
+        setup: Setup | None = ...,
+        cleanup: Setup | None = ...,
         resubscribe: bool = ...,
         exclusive: bool = ...,
         arguments: TableLike | None = ...,
@@ -388,11 +391,14 @@ class Connection:
         prefetch: int | None = ...,
         retry: Retry | None = ...,
         dead_letter: str | None = ...,
+        max_failures: int | None = ...,
         on_error: OnError | None = ...,
         on_orphan: Callable[[Delivery], object] | None = ...,
         handler_timeout: float | None = ...,
         grace: float = ...,
         codec: Codec[T],
+        setup: Setup | None = ...,
+        cleanup: Setup | None = ...,
         resubscribe: bool = ...,
         exclusive: bool = ...,
         arguments: TableLike | None = ...,
@@ -407,11 +413,14 @@ class Connection:
         prefetch: int | None = None,
         retry: Retry | None = None,
         dead_letter: str | None = None,
+        max_failures: int | None = 10,
         on_error: OnError | None = None,
         on_orphan: Callable[[Delivery], object] | None = None,
         handler_timeout: float | None = None,
         grace: float = 30,
         codec: Codec[Any] | None = None,
+        setup: Setup | None = None,
+        cleanup: Setup | None = None,
         resubscribe: bool = False,
         exclusive: bool = False,
         arguments: TableLike | None = None,
@@ -426,23 +435,30 @@ class Connection:
         prefetch         how many unacknowledged deliveries may be under way; twice the workers when left out
         retry            what becomes of a message whose handler failed; None: it is rejected
         dead_letter      a queue for messages that are given up; it is declared, durable
+        max_failures     without both, and where the queue was not declared here with a dead-letter exchange: after so
+                         many failures in a row the consumer ends with HandlerFailed, and the messages stay in the
+                         queue. None: go on, and reject every message that fails
         on_error         called with the delivery and the error of each failure; may be a coroutine function
         on_orphan        called with a delivery that was processed and could not be acknowledged after an outage: it
                          comes again
         handler_timeout  seconds for one message, then its handler is cancelled, and that is a failure
         grace            seconds that handlers have to finish when the consumer is stopped
         codec            decodes the body; one that it cannot read is given up at once
+        setup, cleanup   awaited with the consumer's channel before it subscribes (again, too), and after the last
+                         handler has ended
         resubscribe      when the broker cancels the consumer, declare the queue again and go on
         timeout          seconds for subscribing and for moving a message
         """
         from harebell.client.patterns.outcomes import RetryOutcome
         from harebell.client.patterns.workers import Workers
 
-        outcome = RetryOutcome(self, queue, retry, dead_letter=dead_letter, on_error=on_error, timeout=timeout)
+        outcome = RetryOutcome(
+            self, queue, retry, dead_letter=dead_letter, max_failures=max_failures, on_error=on_error, timeout=timeout
+        )
         return Workers(
             self, queue, handler, workers=workers, prefetch=prefetch, outcome=outcome, on_orphan=on_orphan,
-            handler_timeout=handler_timeout, grace=grace, codec=codec, resubscribe=resubscribe, exclusive=exclusive,
-            arguments=arguments, timeout=timeout,
+            handler_timeout=handler_timeout, grace=grace, codec=codec, setup=setup, cleanup=cleanup,
+            resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
         )  # fmt: skip
 
     def dead_letters(self, queue: str, *, prefetch: int = 100, timeout: float | None = None) -> DeadLetters:
@@ -488,6 +504,8 @@ class Connection:
         handler_timeout: float | None = ...,
         grace: float = ...,
         codec: None = ...,
+        setup: Setup | None = ...,
+        cleanup: Setup | None = ...,
         timeout: float | None = ...,
     ) -> Server: ...
     @overload
@@ -502,6 +520,8 @@ class Connection:
         handler_timeout: float | None = ...,
         grace: float = ...,
         codec: Codec[T],
+        setup: Setup | None = ...,
+        cleanup: Setup | None = ...,
         timeout: float | None = ...,
     ) -> Server: ...
     def serve(
@@ -515,6 +535,8 @@ class Connection:
         handler_timeout: float | None = None,
         grace: float = 30,
         codec: Codec[Any] | None = None,
+        setup: Setup | None = None,
+        cleanup: Setup | None = None,
         timeout: float | None = None,
     ) -> Server:
         """The other end of `rpc`: what the handler returns for a request is the reply, what it raises RemoteError.
@@ -525,7 +547,7 @@ class Connection:
 
         return Server(
             self, queue, handler, workers=workers, prefetch=prefetch, on_error=on_error,
-            handler_timeout=handler_timeout, grace=grace, codec=codec, timeout=timeout,
+            handler_timeout=handler_timeout, grace=grace, codec=codec, setup=setup, cleanup=cleanup, timeout=timeout,
         )  # fmt: skip
 
     def channel_pool(

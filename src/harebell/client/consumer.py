@@ -5,6 +5,9 @@
 
     await channel.consume("work", prefetch=500).each(Delivery.ack)
 
+    while batch := await consumer.receive(100, within=0.5):
+        batch[-1].ack(multiple=True)
+
 The iterator lives on over a reconnect. It ends with the reason when the channel or the connection is closed for good or
 the broker cancels the consumer, and without one after a cancel or close of our own. Leaving the `async with` block, or
 dropping the iterator, cancels the subscription and gives back what was not taken.
@@ -169,6 +172,53 @@ class Consumer:
                 else:
                     await asyncio.sleep(0)
 
+    async def receive(
+        self, max_messages: int = 20_000, timeout: float | None = None, *, within: float = 0.0
+    ) -> list[Delivery]:
+        """A batch of deliveries: waits for one, then for as many as come, and gives at most `max_messages`.
+
+        timeout  seconds to wait for the first; the connection's when left out
+        within   seconds to wait for the rest, counted from the first; 0: give what is there
+
+        [] when the timeout passed, or the subscription has ended by a cancel or close of our own. Otherwise it raises
+        the reason of the end, after the last delivery: ConsumerCancelled, ChannelClosed.
+        """
+        if max_messages < 1:
+            raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
+        if self.starting is None or not self.starting.done() or self.starting.cancelled():
+            await self.start()
+        subscription, loop = self.subscription, self._loop
+        if subscription.buffer:
+            await asyncio.sleep(0)  # other tasks, acks on their way out among them, get their turn
+        seconds = subscription.transport.timeout if timeout is None else timeout
+        if not await self._arrived(1, loop.time() + seconds):
+            return []
+        wanted = min(max_messages, self._prefetch or max_messages)
+        if within > 0:
+            await self._arrived(wanted, loop.time() + within)
+        batch = subscription.take_many(max_messages)
+        if subscription.buffer:
+            subscription.wake()
+        return batch
+
+    async def _arrived(self, count: int, deadline: float) -> bool:
+        """Wait until so many deliveries are there. False once the deadline is past; or raises what ends it."""
+        subscription = self.subscription
+        while len(subscription.buffer) < count and not subscription.finished:
+            waiter = self._loop.create_future()
+            timer = self._loop.call_at(deadline, _expire, waiter)
+            try:
+                await self._woken(waiter)
+            finally:
+                timer.cancel()
+                if waiter in subscription.waiters:
+                    subscription.waiters.remove(waiter)
+            if self._loop.time() >= deadline:
+                break
+        if not subscription.buffer and subscription.finished and subscription.reason is not None:
+            raise copy_of(subscription.reason)
+        return bool(subscription.buffer)
+
     async def _filled(self) -> None:
         """Wait for a delivery. Raises what ends the iteration."""
         subscription = self.subscription
@@ -177,18 +227,27 @@ class Consumer:
                 if subscription.reason is not None:
                     raise copy_of(subscription.reason)
                 raise StopAsyncIteration
-            waiter = self._loop.create_future()
-            subscription.waiters.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled() and subscription.buffer:
-                    subscription.wake()  # this one was woken and goes: the next in line takes the delivery
-                elif waiter in subscription.waiters:
-                    subscription.waiters.remove(waiter)
-                raise
+            await self._woken(self._loop.create_future())
+
+    async def _woken(self, waiter: asyncio.Future[None]) -> None:
+        """Wait for the next delivery, or the end."""
+        subscription = self.subscription
+        subscription.waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in subscription.waiters:
+                subscription.waiters.remove(waiter)
+            if subscription.buffer:
+                subscription.wake()  # this one goes: the next in line takes what it was woken for
+            raise
 
     def __del__(self) -> None:
         # `async for` has no way to say that it was left; the last reference going away says it.
         if (self._subscribed or self.buffered) and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._subscriptions.abandon, self.subscription)
+
+
+def _expire(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -16,12 +16,14 @@ __all__ = [
     "Closed",
     "Connecting",
     "ConsumerEnded",
+    "ConsumerWaiting",
     "Event",
     "Events",
     "Open",
     "QueueRecovered",
     "Reconnecting",
     "Recovered",
+    "Resubscribed",
     "Skipped",
     "Unblocked",
 ]
@@ -105,11 +107,38 @@ class ChannelReopened:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEnded:
-    """A subscription could not be restored: its iterator raises the error."""
+    """A subscription has ended, and not by the program: what iterates over it raises the error.
+
+    Its queue was deleted or moved, it could not be restored after a loss, its channel was closed for good, or its
+    handler failed again and again.
+
+    resubscribing  it is tried again (`resubscribe=True`); Resubscribed follows once that was successful
+    """
 
     queue: str
     consumer_tag: str
     error: errors.HarebellError
+    resubscribing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerWaiting:
+    """After a loss, a subscription waits for what still has its queue: the lost connection, or an exclusive consumer.
+
+    QueueRecovered follows once it is back.
+    """
+
+    queue: str
+    consumer_tag: str
+    error: errors.HarebellError
+
+
+@dataclass(frozen=True, slots=True)
+class Resubscribed:
+    """A consumer that had ended consumes again (`resubscribe=True`)."""
+
+    queue: str
+    consumer_tag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +158,8 @@ Event = (
     | QueueRecovered
     | ChannelReopened
     | ConsumerEnded
+    | ConsumerWaiting
+    | Resubscribed
     | Closed
 )
 

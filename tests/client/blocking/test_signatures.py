@@ -35,7 +35,6 @@ ASYNCIO_ONLY: dict[type, set[str]] = {
 }
 # Attributes of the asyncio objects are properties here.
 MORE: dict[type, set[str]] = {
-    blocking.Consumer: {"receive"},
     blocking.Channel: {"parked"},
     blocking.Bulk: {"settled", "returns"},
 }

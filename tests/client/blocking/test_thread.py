@@ -509,6 +509,7 @@ if not child:
     sys.exit()
 assert os.waitpid(child, 0)[1] == 0
 print(next(deliveries).body.decode())
+deliveries.cancel()
 channel.queue_delete(queue)
 connection.close()
 """

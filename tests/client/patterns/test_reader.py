@@ -10,7 +10,7 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from tests.client.outages import ready
+from tests.client.outages import next_of, ready
 from tests.client.test_consumer import fill
 
 
@@ -109,12 +109,16 @@ async def test_or_it_waits_for_somebody_to_declare_it(connection: Connection, ot
         waiting = asyncio.ensure_future(anext(reader))
         async with asyncio.timeout(10):
             async for event in events:
-                if isinstance(event, e.ChannelReopened):  # its consume was refused: 404
+                if isinstance(event, e.ConsumerEnded):
+                    assert event.resubscribing
+                    assert isinstance(event.error, errors.ConsumerCancelled)
                     break
         await other.queue_declare(name)
         await other.publish(b"m", "", name)
         async with asyncio.timeout(20):
             (await waiting).ack()
+        assert (await next_of(events, e.Resubscribed)).queue == name
+        assert reader.channel.test().reconnection_count == 1  # no refusal has cost the channel
         # stopped while it waits for the queue
         await other.queue_delete(name)
         waiting = asyncio.ensure_future(anext(reader))
@@ -164,3 +168,34 @@ async def test_closed_while_it_begins(connection: Connection, channel: Channel, 
     await starting
     assert reader.channel.is_closed
     await no_consumers(channel, queue)
+
+
+async def test_batches_over_the_loss_of_the_queue(connection: Connection, other: Channel, name: str) -> None:
+    await other.queue_declare(name)
+    await fill(other, name, 5)
+    async with connection.deliveries(name, resubscribe=True) as reader:
+        batch = await reader.receive(5, within=60)
+        batch[-1].ack(multiple=True)
+        receiving = asyncio.ensure_future(reader.receive(5, within=0.01))
+        events = connection.events()
+        await other.queue_delete(name)
+        await next_of(events, e.ConsumerEnded)
+        await other.queue_declare(name)
+        await fill(other, name, 1)
+        async with asyncio.timeout(20):
+            assert [delivery.body for delivery in await receiving] == [b"0"]
+    assert await reader.receive() == []
+    await other.queue_delete(name)
+
+
+async def test_batches_end_with_the_reason(connection: Connection, other: Channel, name: str) -> None:
+    await other.queue_declare(name)
+    reader = connection.deliveries(name)
+    receiving = asyncio.ensure_future(reader.receive())
+    async with asyncio.timeout(20):
+        while not (await other.queue_declare(name, passive=True)).consumer_count:
+            pass
+    await other.queue_delete(name)
+    with pytest.raises(errors.ConsumerCancelled):
+        await receiving
+    await reader.close()

@@ -10,12 +10,23 @@ import pytest
 
 import harebell
 from harebell import errors
+from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns import workers as workers_module
-from tests.client.outages import bodies, ready
+from tests.client.outages import bodies, next_of, ready
 from tests.client.test_consumer import fill
+
+
+class Broken:
+    """A codec that fails."""
+
+    def encode(self, value: object, /) -> tuple[bytes, str]:
+        raise NotImplementedError
+
+    def decode(self, delivery: Delivery, /) -> object:
+        raise ZeroDivisionError
 
 
 class Seen:
@@ -115,7 +126,7 @@ async def test_a_handler_that_takes_too_long_fails(connection: Connection, chann
         await asyncio.Event().wait()
 
     async with connection.consume(
-        queue, handle, handler_timeout=0.01, on_error=lambda _, error: told.set_result(error)
+        queue, handle, handler_timeout=0.01, max_failures=None, on_error=lambda _, error: told.set_result(error)
     ):
         assert isinstance(await told, TimeoutError)
     assert await channel.message_count(queue) == 0
@@ -286,13 +297,6 @@ async def test_a_codec_and_a_body_it_cannot_read(connection: Connection, channel
         if order.id == 2:
             done.set()
 
-    class Broken:
-        def encode(self, value: object, /) -> tuple[bytes, str]:
-            raise NotImplementedError
-
-        def decode(self, delivery: Delivery, /) -> object:
-            raise ZeroDivisionError
-
     orders = harebell.JSON(Order)
     async with connection.producer(codec=orders) as producer:
         await producer.publish(Order(1), queue)
@@ -401,12 +405,285 @@ async def test_closing_the_connection_ends_it(broker_url: str, channel: Channel,
         raise ValueError("too late")
 
     connection = await harebell.connect(broker_url)
-    workers = connection.consume(queue, handle, workers=2, dead_letter=f"{queue}.dead")
+    again: list[Delivery] = []
+    workers = connection.consume(queue, handle, workers=2, dead_letter=f"{queue}.dead", on_orphan=again.append)
     running = asyncio.ensure_future(workers.run())
     await seen.count(2)
     await connection.close()
     go.set()
-    with pytest.raises(errors.ChannelClosed):
-        await running
+    await running  # the program itself has ended it
+    assert len(again) == 2
     await ready(channel, queue, 2)
     await channel.queue_delete(f"{queue}.dead")
+
+
+# -- a handler that is at fault ----------------------------------------------------------------------------------------
+
+
+async def broken(delivery: Delivery) -> None:
+    raise LookupError(delivery.body.decode())
+
+
+@pytest.mark.parametrize("workers", [1, 16])
+async def test_a_handler_that_fails_on_every_message_leaves_them_in_the_queue(
+    connection: Connection, channel: Channel, queue: str, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(channel, queue, 100)
+    events = connection.events()
+    with pytest.raises(errors.HandlerFailed, match=r"failed \d+ times in a row, the last time with Lookup") as caught:
+        async with connection.consume(queue, broken, workers=workers, prefetch=workers + 20):
+            await asyncio.Event().wait()
+    assert isinstance(caught.value.__cause__, LookupError)
+    ended = await next_of(events, e.ConsumerEnded)
+    assert (ended.queue, type(ended.error)) == (queue, errors.HandlerFailed)
+    await ready(channel, queue, 100)
+    assert "LookupError('0')" in caplog.text
+    assert "ended: the handler of queue" in caplog.text
+    assert "is dropped" not in caplog.text
+
+
+async def test_what_cannot_be_held_back_is_dropped_and_the_log_says_so(
+    connection: Connection, channel: Channel, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one message at a time, the next one comes only once this one is settled."""
+    await fill(channel, queue, 10)
+    with pytest.raises(errors.HandlerFailed, match="failed 3 times in a row"):
+        await connection.consume(queue, broken, workers=1, prefetch=1, max_failures=3).run()
+    await ready(channel, queue, 8)
+    assert caplog.text.count("is dropped, unless a policy") == 2
+
+
+async def test_a_message_that_is_at_fault_is_dropped_once_the_handler_was_successful(
+    connection: Connection, channel: Channel, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(channel, queue, 40)
+    seen, failures = Seen(), 0
+
+    async def handle(delivery: Delivery) -> None:
+        nonlocal failures
+        if int(delivery.body) % 4:
+            failures += 1
+            raise ValueError(delivery.body)
+        seen.add(delivery.body)
+
+    async with connection.consume(queue, handle, workers=1, max_failures=5):
+        await seen.count(10)
+        await seen.count(10)
+    assert failures >= 27
+    await ready(channel, queue, 40 - 10 - caplog.text.count("is dropped"))  # the last ones were undecided, and are kept
+    assert caplog.text.count("is dropped") >= 27
+
+
+@pytest.mark.parametrize("how", ["max_failures=None", "dead-letter exchange", "dead_letter"])
+async def test_where_nothing_is_lost_or_it_is_asked_for_the_consumer_goes_on(
+    connection: Connection, channel: Channel, queue: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead, work = f"{queue}.dead", f"{queue}.work"
+    await channel.queue_declare(dead, durable=True)
+    to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    await channel.queue_declare(work, arguments=to_dead if how == "dead-letter exchange" else {})
+    await fill(channel, work, 30)
+    options: dict[str, dict[str, Any]] = {
+        "max_failures=None": {"max_failures": None},
+        "dead_letter": {"dead_letter": dead},
+    }
+    done = asyncio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        if delivery.body == b"29":
+            done.set()
+        raise ValueError
+
+    async with connection.consume(work, handle, workers=1, **options.get(how, {})):
+        await done.wait()
+    await ready(channel, work, 0)
+    await ready(channel, dead, 0 if how == "max_failures=None" else 30)
+    assert caplog.text.count("is dropped") == (30 if how == "max_failures=None" else 0)
+    await channel.queue_delete(work)
+    await channel.queue_delete(dead)
+
+
+async def test_a_codec_that_fails_on_every_message_ends_it_too(
+    connection: Connection, channel: Channel, queue: str
+) -> None:
+    await fill(channel, queue, 30)
+
+    async def handle(value: Any, delivery: Delivery) -> None:
+        raise AssertionError("nothing can be decoded")
+
+    with pytest.raises(errors.HandlerFailed, match="the codec failed") as caught:
+        await connection.consume(queue, handle, codec=Broken()).run()
+    assert isinstance(caught.value.__cause__, errors.UndecodableBody)
+    await ready(channel, queue, 30)
+
+
+async def test_a_decision_of_the_handler_is_no_failure(connection: Connection, channel: Channel, queue: str) -> None:
+    await fill(channel, queue, 30)
+    seen = Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.add(delivery.body)
+        raise harebell.Reject
+
+    async with connection.consume(queue, handle, max_failures=1):
+        await seen.count(30)
+    await ready(channel, queue, 0)
+
+
+# -- the block ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_end_of_the_consumer_ends_the_block(connection: Connection, other: Channel, name: str) -> None:
+    await other.queue_declare(name)
+    events, reached = connection.events(), False
+    with pytest.raises(errors.ConsumerCancelled):
+        async with connection.consume(name, print):
+            await other.queue_delete(name)
+            await asyncio.Event().wait()
+            reached = True
+    assert not reached
+    assert (await next_of(events, e.ConsumerEnded)).queue == name
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)  # nothing of the cancellation is left
+
+
+async def test_a_body_that_waits_for_the_end_is_told_there(connection: Connection, other: Channel, name: str) -> None:
+    await other.queue_declare(name)
+    async with connection.consume(name, print) as workers:
+        await other.queue_delete(name)
+        with pytest.raises(errors.ConsumerCancelled):
+            await workers.wait()
+        await asyncio.sleep(0)  # the program has dealt with it, and goes on
+    assert workers.stopped
+
+
+async def test_an_error_of_the_body_wins(connection: Connection, other: Channel, name: str) -> None:
+    await other.queue_declare(name)
+
+    async def body() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise KeyError("its own") from None
+
+    with pytest.raises(KeyError):
+        async with connection.consume(name, print):
+            await other.queue_delete(name)
+            await body()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_cancellation_of_the_programs_stays_one(connection: Connection, other: Channel, name: str) -> None:
+    """Also when the consumer ends in the same moment."""
+    await other.queue_declare(name)
+    inside = asyncio.Event()
+
+    async def run() -> None:
+        async with connection.consume(name, print) as workers:
+            inside.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                while not workers.stopped:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(run())
+    await inside.wait()
+    await other.queue_delete(name)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_consumer_without_a_block_is_told_by_wait(connection: Connection, other: Channel, name: str) -> None:
+    await other.queue_declare(name)
+    workers = await connection.consume(name, print).start()
+    events = connection.events()
+    await other.queue_delete(name)
+    assert isinstance((await next_of(events, e.ConsumerEnded)).error, errors.ConsumerCancelled)
+    with pytest.raises(errors.ConsumerCancelled):
+        await workers.wait()
+    await workers.stop()
+    with pytest.raises(errors.ConsumerCancelled):  # whoever asks
+        await workers.wait()
+
+
+async def test_a_block_that_is_left_by_another_task(connection: Connection, other: Channel, name: str) -> None:
+    """As a fixture's may be."""
+    await other.queue_declare(name)
+    workers = connection.consume(name, print)
+    await asyncio.ensure_future(workers.__aenter__())
+    await other.queue_delete(name)
+    with pytest.raises(errors.ConsumerCancelled):
+        await workers.__aexit__(None, None, None)
+
+
+# -- what comes before and after ---------------------------------------------------------------------------------------
+
+
+async def test_setup_and_cleanup(connection: Connection, channel: Channel, name: str) -> None:
+    seen, steps = Seen(), []
+
+    async def setup(own: Channel) -> None:
+        steps.append("setup")
+        await own.queue_declare(name)
+        await own.queue_bind(name, "amq.direct", name)
+
+    async def handle(delivery: Delivery) -> None:
+        seen.add(delivery.body)
+
+    async def cleanup(own: Channel) -> None:
+        steps.append(f"cleanup after {len(seen.bodies)}")
+        await own.queue_delete(name)
+
+    async with connection.consume(name, handle, setup=setup, cleanup=cleanup, resubscribe=True) as workers:
+        await channel.publish(b"one", "amq.direct", name)
+        await seen.count(1)
+        events = connection.events()
+        await channel.queue_delete(name)
+        await next_of(events, e.Resubscribed)  # it was set up again
+        await channel.publish(b"two", "amq.direct", name)
+        await seen.count(2)
+    assert steps == ["setup", "setup", "cleanup after 2"]
+    await workers.stop()
+    assert len(steps) == 3
+    with pytest.raises(errors.NotFound):
+        await channel.queue_inspect(name)
+
+
+async def test_a_setup_that_fails_fails_the_start(connection: Connection, queue: str) -> None:
+    async def setup(channel: Channel) -> None:
+        raise LookupError("no such schema")
+
+    with pytest.raises(LookupError):
+        await connection.consume(queue, print, setup=setup).start()
+
+
+async def test_a_cleanup_runs_also_for_who_is_cancelled(
+    connection: Connection, channel: Channel, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cleaned, inside = [], asyncio.Event()
+
+    async def cleanup(own: Channel) -> None:
+        cleaned.append(await own.message_count(queue))
+        raise LookupError("not clean")
+
+    async def run() -> None:
+        async with connection.consume(queue, print, cleanup=cleanup):
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(run())
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cleaned == [0]
+    assert "the cleanup of the consumer" in caplog.text
+    with pytest.raises(LookupError):
+        async with connection.consume(queue, print, cleanup=cleanup):
+            pass

@@ -16,7 +16,7 @@ from harebell.client.connection import Connection
 from harebell.client.messages import Message, Publication
 from harebell.client.middleware.hooks import SubscribeArgs
 from harebell.client.middleware.registry import Middlewares
-from harebell.client.recovery.policy import Backoff, Recovery
+from harebell.client.recovery.policy import Backoff, Pauses, Recovery
 from harebell.client.recovery.recorded_topology import Bind
 from harebell.client.recovery.redeclare import Redeclaration
 from harebell.client.servers import product_of
@@ -527,3 +527,100 @@ async def test_a_consumer_whose_queue_is_deleted_is_told(
         async with asyncio.timeout(10):
             await anext(consumer)
     await channel.queue_declare(name, exclusive=True)
+
+
+# -- a channel alone ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_program_that_polls_for_a_queue_is_not_held_back(
+    connection: Connection, channel: Channel, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal costs the channel, and is the answer to a call: the program sets its pace itself."""
+    slow = await connection.channel()
+    monkeypatch.setattr(slow.recovery, "_pauses", Pauses(Backoff(60, 60)))
+    async with asyncio.timeout(30):
+        for _ in range(10):
+            with pytest.raises(errors.NotFound):
+                await slow.queue_inspect(f"{name}.missing")
+        assert (await slow.queue_declare(name, exclusive=True)).message_count == 0
+    assert slow.test().reconnection_count == 11
+
+
+async def test_a_channel_that_no_call_has_closed_is_opened_more_and_more_slowly_to_a_limit(
+    connection: Connection, channel: Channel, name: str
+) -> None:
+    pauses: list[float] = []
+    policy = Recovery(backoff=Backoff(20, 1000))
+    async with harebell.connect(connection.parameters, timeout=20, recovery=policy) as patient:
+        slow = await patient.channel()
+        pause = slow.recovery._pauses
+        assert pause is not None
+        pauses = [pause.next(n) for n in range(20)]
+    assert pauses[0] == 0
+    assert 0.5 < max(pauses) <= 2
+
+
+async def test_what_a_channel_has_declared_is_declared_again_when_it_alone_drops(
+    connection: Connection, channel: Channel, other: Channel, name: str
+) -> None:
+    exchange, queue, elses = f"{name}.x", f"{name}.q", f"{name}.elses"
+    async with connection.channel() as second:
+        await second.queue_declare(elses)
+        await channel.exchange_declare(exchange, "topic")
+        await channel.queue_declare(queue)
+        await channel.queue_bind(queue, exchange, "a.*")
+        await channel.exchange_bind("amq.fanout", exchange, name)
+        await channel.queue_declare(f"{name}.gone")
+        await channel.queue_delete(f"{name}.gone")
+        for missing in (queue, elses):
+            await other.queue_delete(missing)
+        await other.exchange_delete(exchange)
+        await channel.test().force_reconnect()
+        await channel.confirm_select()
+        await channel.publish(b"m", exchange, "a.b", mandatory=True)
+        assert await bodies(channel, queue) == [b"m"]
+        for missing in (elses, f"{name}.gone"):  # another channel's, and what was deleted
+            with pytest.raises(errors.NotFound):
+                await other.queue_declare(missing, passive=True)
+    await other.queue_delete(queue)
+    await other.exchange_delete(exchange)
+
+
+async def test_an_exclusive_consumer_that_waits_costs_the_channel_once(
+    connection: Connection, channel: Channel, other: Channel, name: str
+) -> None:
+    """Another program has taken the queue during an outage: other consumers of the channel go on meanwhile."""
+    busy, ours = f"{name}.busy", f"{name}.ours"
+    for queue in (busy, ours):
+        await other.queue_declare(queue)
+    events = connection.events()
+    waiting, going_on = channel.consume(busy, exclusive=True), channel.consume(ours)
+    await waiting.start()
+    await going_on.start()
+    with connection.test().reconnect_blocked():
+        async with asyncio.timeout(30):
+            while True:
+                rival = other.consume(busy, exclusive=True)
+                try:
+                    await rival.start()
+                    break
+                except errors.AccessRefused:  # until the broker has noticed the cut
+                    continue
+    assert (await next_of(events, e.ConsumerWaiting)).queue == busy
+    count = 0
+    while count < 16:
+        await other.publish(b"%d" % count, "", ours)
+        async with asyncio.timeout(30):
+            (await anext(going_on)).ack()
+        count += 1
+        await asyncio.sleep(0.01)
+    reopened = channel.test().reconnection_count
+    assert reopened <= 3
+    await rival.cancel()
+    await next_of(events, e.QueueRecovered)
+    await other.publish(b"m", "", busy)
+    async with asyncio.timeout(30):
+        (await anext(waiting)).ack()
+    assert channel.test().reconnection_count == reopened
+    for queue in (busy, ours):
+        await other.queue_delete(queue)

@@ -40,7 +40,7 @@ async def happenings(connection: harebell.Connection) -> None:
                 assert_type(reason, errors.HarebellError)
             case events.Connecting() | events.Open() | events.Unblocked() | events.QueueRecovered():
                 pass
-            case events.ChannelReopened() | events.ConsumerEnded():
+            case events.ChannelReopened() | events.ConsumerEnded() | events.ConsumerWaiting() | events.Resubscribed():
                 pass
             case _:
                 assert_never(event)

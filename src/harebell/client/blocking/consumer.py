@@ -92,14 +92,9 @@ class Consumer:
             for delivery in self:
                 callback(delivery)
 
-    def receive(self, max_messages: int = 20_000, timeout: float | None = None) -> list[Delivery]:
-        """What has arrived: waits for at least one delivery, gives at most `max_messages`.
-
-        timeout  seconds; the connection's when left out
-
-        [] when the timeout passed, or the subscription has ended by a cancel or close of our own. Otherwise it raises
-        the reason of the end, after the last delivery: ConsumerCancelled, ChannelClosed.
-        """
+    def receive(
+        self, max_messages: int = 20_000, timeout: float | None = None, *, within: float = 0.0
+    ) -> list[Delivery]:
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
         seconds = self._inner.subscription.transport.timeout if timeout is None else timeout
@@ -116,7 +111,17 @@ class Consumer:
                 if len(batch) < max_messages:
                     batch += self._inner.subscription.take_many(max_messages - len(batch))
             if batch or not self._wait(deadline):
-                return batch
+                break
+        last = time.monotonic() + within
+        while within and batch and len(batch) < max_messages and not self._inner.subscription.finished:
+            try:
+                if not self._wait(last):
+                    break
+            except errors.HarebellError:
+                break  # the next call raises it: this batch comes first
+            with io.turn:
+                batch += self._inner.subscription.take_many(max_messages - len(batch))
+        return batch
 
     def _started(self) -> None:
         starting = self._inner.starting

@@ -434,7 +434,8 @@ class ChannelCore:
                 method.consumer_tag,
                 errors.ConsumerCancelled(
                     f"the broker cancelled consumer {method.consumer_tag!r} of queue {consumer.queue!r}: "
-                    "the queue was deleted or moved; declare it and consume again"
+                    "the queue was deleted or moved, or a delivery was not acknowledged in time; declare it and "
+                    "consume again"
                 ),
             )
 
@@ -494,10 +495,11 @@ class ChannelCore:
         else:  # the broker closed the channel with a reason: it answers for what was published
             self.publishes.fail(reason)
         self.deliveries.last_tag = self.last_tag
+        unseen = self._forget_buffered()
         if goes_on:
-            self.deliveries.lost(self._forget_buffered())
+            self.deliveries.lost(unseen)
         else:
-            self.deliveries.end()
+            self.deliveries.end(unseen)
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():
             if goes_on and not consumer.cancelling:

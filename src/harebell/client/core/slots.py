@@ -9,7 +9,7 @@ from harebell import errors
 from harebell.client.messages import Delivery
 from harebell.protocol.v091 import methods as m
 
-__all__ = ["REPLIES", "Reply", "Slot", "copy_of"]
+__all__ = ["REPLIES", "Reply", "Slot", "copy_of", "was_answer"]
 
 Reply = m.Method | Delivery
 
@@ -17,6 +17,16 @@ REPLIES: Final[dict[type[m.Method], tuple[type[m.Method], ...]]] = {
     **m.REPLIES,
     m.BasicRecover: (m.BasicRecoverOk,),
 }
+
+# What has no answer: the end of the channel alone reports a refusal.
+_UNANSWERED: Final = frozenset(
+    (method.CLASS_ID, method.METHOD_ID) for method in (m.BasicPublish, m.BasicAck, m.BasicNack, m.BasicReject)
+) | {(0, 0)}
+
+
+def was_answer(error: errors.ChannelError) -> bool:
+    """Whether a broker closed a channel with this as the answer to a call, which has raised it."""
+    return (error.class_id, error.method_id) not in _UNANSWERED
 
 
 def copy_of(error: errors.HarebellError) -> errors.HarebellError:

@@ -201,8 +201,7 @@ class Deliveries:
             self.last_tag -= 1
         self.offset = self._settled_to = self.last_tag
 
-    def end(self) -> None:
-        """The channel is closed for good."""
-        self.orphaned += len(self.unacked)
-        self.unacked.clear()
+    def end(self, buffered: Iterable[int]) -> None:
+        """The channel is closed for good, and the broker delivers again what was not acknowledged."""
+        self.invalidated(buffered)
         self.ended = True

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ExchangeUnbindArgs as ExchangeUnbindArgs,
         FlowArgs as FlowArgs,
         GetArgs as GetArgs,
+        HandleArgs as HandleArgs,
         NackArgs as NackArgs,
         NotifyCancelArgs as NotifyCancelArgs,
         NotifyCloseArgs as NotifyCloseArgs,

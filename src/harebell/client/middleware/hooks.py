@@ -383,6 +383,19 @@ class RecoverArgs(OnChannel):
     timeout: float | None = field(default=None, kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class HandleArgs(OnChannel):
+    """A delivery for the handler of `connection.consume` or `connection.serve`.
+
+    queue    that it came from
+    attempt  which attempt at the message this is, from 1: retries of the client and of the queue are counted
+    """
+
+    delivery: Delivery
+    queue: str
+    attempt: int
+
+
 # -- what a channel tells ----------------------------------------------------------------------------------------------
 
 
@@ -493,6 +506,7 @@ _ALL: Final = (
     Hook("consume", "plain", _CHANNEL, ConsumeArgs, "Consume"),
     Hook("subscribe", "async", _CHANNEL, SubscribeArgs),
     Hook("cancel", "async", _CHANNEL, CancelArgs),
+    Hook("handle", "async", _CHANNEL, HandleArgs),
     Hook("ack", "plain", _CHANNEL, AckArgs, "Ack"),
     Hook("nack", "plain", _CHANNEL, NackArgs, "Nack"),
     Hook("reject", "plain", _CHANNEL, RejectArgs, "Reject"),

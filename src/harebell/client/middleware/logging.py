@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, Protocol, cast
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.core.slots import was_answer
 from harebell.client.messages import Delivery, Message
 from harebell.client.middleware.hooks import (
     HOOKS,
@@ -29,7 +30,6 @@ from harebell.client.middleware.hooks import (
     HookedChannel,
     HookedConnection,
 )
-from harebell.protocol.v091 import methods as m
 
 __all__ = ["Logging"]
 
@@ -41,10 +41,9 @@ class DataclassInstance(Protocol):
 
 
 PER_MESSAGE: Final = frozenset({"publish", "send", "publish_nowait", "get", "ack", "nack", "reject", "delivery_event"})
-# What has no answer: the end of the channel alone reports a refusal.
-UNANSWERED: Final = frozenset(
-    (method.CLASS_ID, method.METHOD_ID) for method in (m.BasicPublish, m.BasicAck, m.BasicNack, m.BasicReject)
-) | {(0, 0)}
+OF_THE_CONNECTION: Final = (
+    errors.ConnectionError, errors.ConnectionLost, errors.RecoveryGaveUp, errors.RemoteProtocolError
+)  # fmt: skip  # the end of the whole connection, which has a line of its own
 HIDDEN: Final = frozenset({"channel", "connection", "source"})  # where a call was made: in front of the line
 MAX_SHOWN: Final = 500  # characters of one argument or result
 
@@ -102,13 +101,20 @@ class Logging:
             case e.Unblocked():
                 logger.info("the broker takes publishes again")
             case e.ConsumerEnded():
-                logger.error("consumer %r of queue %r ended: %s", event.consumer_tag, event.queue, event.error)
+                level = logging.WARNING if event.resubscribing else logging.ERROR
+                if isinstance(event.error, OF_THE_CONNECTION):
+                    level = logging.DEBUG
+                logger.log(level, "consumer %r of queue %r ended: %s", event.consumer_tag, event.queue, event.error)
+            case e.ConsumerWaiting():
+                logger.warning("consumer %r of queue %r waits: %s", event.consumer_tag, event.queue, event.error)
+            case e.Resubscribed():
+                logger.info("consumer %r of queue %r consumes again", event.consumer_tag, event.queue)
         call_next(event)
 
 
 def _was_raised(error: BaseException | None) -> bool:
     """Whether it is a channel's refusal of a call, which has raised it: the program knows."""
-    return isinstance(error, errors.ChannelError) and (error.class_id, error.method_id) not in UNANSWERED
+    return isinstance(error, errors.ChannelError) and was_answer(error)
 
 
 def _stands_alone(source: HookedConnection | HookedChannel) -> bool:

@@ -55,6 +55,7 @@ __all__ = [
     "ProvidesConsume",
     "ProvidesSubscribe",
     "ProvidesCancel",
+    "ProvidesHandle",
     "ProvidesAck",
     "ProvidesNack",
     "ProvidesReject",
@@ -241,6 +242,10 @@ class ProvidesSubscribe(Protocol):
 
 class ProvidesCancel(Protocol):
     async def cancel(self, call_next: Next[r.CancelArgs, None], args: r.CancelArgs) -> None: ...
+
+
+class ProvidesHandle(Protocol):
+    async def handle(self, call_next: Next[r.HandleArgs, object], args: r.HandleArgs) -> object: ...
 
 
 class ProvidesAck(Protocol):

@@ -40,6 +40,7 @@ __all__ = [
     "ConsumeArgs",
     "SubscribeArgs",
     "CancelArgs",
+    "HandleArgs",
     "AckArgs",
     "NackArgs",
     "RejectArgs",
@@ -191,6 +192,11 @@ class SubscribeArgs(h.SubscribeArgs):
 
 @dataclass(frozen=True, slots=True)
 class CancelArgs(h.CancelArgs):
+    channel: Channel = field(kw_only=True, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HandleArgs(h.HandleArgs):
     channel: Channel = field(kw_only=True, repr=False, compare=False)
 
 

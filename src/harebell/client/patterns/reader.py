@@ -4,32 +4,41 @@
         async with delivery.process():
             ...
 
-The reader lives on over an outage, as every consumer does. When the broker cancels it (its queue was deleted, or has
-moved) it ends with ConsumerCancelled; with resubscribe=True it declares the queue again, if that was declared on this
-connection, and goes on, waiting for a queue that is not there as long as it takes.
+The reader lives on over an outage, as every consumer does. It ends with the reason when it can consume no more: its
+queue was deleted or has moved, or is gone after an outage. With resubscribe=True it goes on instead: it declares the
+queue again, if that was declared on this connection, or waits for it as long as it takes.
+
+Whether the queue is there again is asked on another channel: a refusal would cost this one, and what is in process on
+it could not be acknowledged any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Self
 
 from harebell import errors
+from harebell.client import events as e
 from harebell.client.channel import Channel
-from harebell.client.consumer import Consumer
+from harebell.client.consumer import FAIR, Consumer
 from harebell.client.messages import Delivery
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
 from harebell.client.recovery.redeclare import Redeclaration
 from harebell.protocol.v091 import TableLike
 
-__all__ = ["QueueReader"]
+__all__ = ["QueueReader", "Setup"]
 
 logger = logging.getLogger("harebell.client")
 
 RESUBSCRIBING: Final = Backoff(0.1, 10)
+PASSING: Final = (errors.ConsumerCancelled, errors.NotFound, errors.ResourceLocked, errors.AccessRefused)
+"""What ends a subscription and may pass: the queue is gone, or somebody else's."""
+
+Setup = Callable[[Channel], Awaitable[object]]
 
 
 class QueueReader:
@@ -48,6 +57,8 @@ class QueueReader:
         exclusive: bool,
         arguments: TableLike | None,
         timeout: float | None,
+        prepare: Callable[[Channel], None] | None = None,
+        setup: Setup | None = None,
     ) -> None:
         self._opened: Channel | None = None
         if prefetch < 0:
@@ -60,9 +71,12 @@ class QueueReader:
         self._exclusive = exclusive
         self._arguments = arguments
         self._timeout = timeout
+        self._prepare = prepare
+        self._setup = setup
         self._consumer: Consumer | None = None
         self._renewing = asyncio.Lock()
         self._ending = asyncio.Event()
+        self._handed = 0
 
     @property
     def channel(self) -> Channel:
@@ -71,12 +85,19 @@ class QueueReader:
             raise errors.LocalProtocolError(f"the reader of queue {self.queue!r} has not begun: enter or iterate it")
         return self._opened
 
+    @property
+    def tag(self) -> str:
+        """The tag of its present consumer, or the last; "" before it began."""
+        return "" if self._consumer is None else self._consumer.tag
+
     async def start(self) -> Self:
         """Open the channel and subscribe, unless that is done. NotFound for a missing queue, AccessRefused."""
         async with self._renewing:
             if self._consumer is None and not self._ending.is_set():
                 channel = await self._connection.channel(timeout=self._timeout)
                 try:
+                    if self._prepare is not None:
+                        self._prepare(channel)
                     self._consumer = await self._subscribed(channel)
                 except BaseException:
                     channel.recovery.say_goodbye()
@@ -87,6 +108,8 @@ class QueueReader:
         return self
 
     async def _subscribed(self, channel: Channel) -> Consumer:
+        if self._setup is not None:
+            await self._setup(channel)
         consumer = channel.consume(
             self.queue,
             prefetch=self._prefetch,
@@ -94,6 +117,7 @@ class QueueReader:
             arguments=self._arguments,
             timeout=self._timeout,
         )
+        consumer.subscription.resubscribing = self._resubscribe
         await consumer.start()
         return consumer
 
@@ -133,6 +157,14 @@ class QueueReader:
     def __aiter__(self) -> Self:
         return self
 
+    def take(self) -> Delivery | None:
+        """The next delivery, if it is there and other tasks have had their turn lately; else None: await the next."""
+        consumer = self._consumer
+        if consumer is None or not consumer.subscription.buffer or self._ending.is_set():
+            return None
+        self._handed += 1
+        return consumer.subscription.take() if self._handed % FAIR else None
+
     async def __anext__(self) -> Delivery:
         while not self._ending.is_set():
             if self._consumer is None:
@@ -141,35 +173,69 @@ class QueueReader:
             consumer = self._consumer
             try:
                 return await anext(consumer)
-            except errors.ConsumerCancelled as error:
-                if not self._resubscribe:
+            except PASSING as error:
+                if not self._goes_on(error):
                     raise
-                logger.warning("%s", error)
                 await self._renew(consumer)
         raise StopAsyncIteration
+
+    async def receive(
+        self, max_messages: int = 20_000, timeout: float | None = None, *, within: float = 0.0
+    ) -> list[Delivery]:
+        """A batch of deliveries, as `Consumer.receive` gives it; [] once it has ended."""
+        while not self._ending.is_set():
+            if self._consumer is None:
+                await self.start()
+                continue
+            consumer = self._consumer
+            try:
+                return await consumer.receive(max_messages, timeout, within=within)
+            except PASSING as error:
+                if not self._goes_on(error):
+                    raise
+                await self._renew(consumer)
+        return []
+
+    def _goes_on(self, error: errors.HarebellError) -> bool:
+        return self._resubscribe and not self.channel.is_closed and not self._connection.is_closed
 
     async def _renew(self, ended: Consumer) -> None:
         """Subscribe again in place of the ended one, unless another task has done it. Raises why that is hopeless."""
         async with self._renewing:
             attempt = 0
             while self._consumer is ended and not self._ending.is_set():
-                availability = self._connection.recovery.availability
-                transport, topology = availability.transport, availability.topology
                 try:
-                    if self.queue in topology.queues:
-                        await Redeclaration(transport, topology).run({self.queue})
-                    self._consumer = await self._subscribed(self.channel)
-                except (errors.ChannelError, errors.ConnectionLost, errors.DeadlineExceeded) as error:
+                    if await self._is_there():
+                        self._consumer = await self._subscribed(self.channel)
+                        self._connection.recovery.emit(e.Resubscribed(self.queue, self._consumer.tag))
+                        return
+                    why = f"queue {self.queue!r} is not there to consume from"
+                except (
+                    errors.ChannelError, errors.ChannelClosed, errors.ConnectionLost, errors.DeadlineExceeded
+                ) as error:  # fmt: skip
                     if self.channel.is_closed or self._connection.is_closed:
                         raise
-                    attempt += 1
-                    delay = RESUBSCRIBING.delay(attempt)
-                    logger.info("queue %r is not there to consume from: %s", self.queue, error)
-                    try:
-                        async with asyncio.timeout(delay):
-                            await self._ending.wait()
-                    except TimeoutError:
-                        continue
+                    why = str(error)
+                attempt += 1
+                logger.info("waiting to consume from queue %r: %s", self.queue, why)
+                try:
+                    async with asyncio.timeout(RESUBSCRIBING.delay(attempt)):
+                        await self._ending.wait()
+                except TimeoutError:
+                    continue
+
+    async def _is_there(self) -> bool:
+        """Whether the queue can be consumed from, after it was declared again where that is this connection's."""
+        if self._setup is not None:
+            return True  # it declares what is needed
+        availability = self._connection.recovery.availability
+        seconds = availability.timeout
+        await availability.usable("queue.declare", self._loop.time() + seconds, seconds)
+        redeclaration = Redeclaration(availability.transport, availability.topology)
+        if self.queue in availability.topology.queues:
+            await redeclaration.run({self.queue})
+        found = (await redeclaration.inspect([self.queue])).get(self.queue)
+        return found is not None and not (self._exclusive and found.consumer_count)
 
     def __del__(self) -> None:
         # `async for` has no way to say that it was left; the last reference going away says it.

@@ -29,7 +29,7 @@ from harebell.client.messages import Delivery, Message, Publication
 from harebell.protocol.v091 import FieldValue, Properties, Table
 from harebell.routing.dead_letter import Death, deaths
 
-__all__ = ["DeadLetter", "Retry", "attempts_of", "dead_letter_of", "given_up", "restore", "tried_again"]
+__all__ = ["DeadLetter", "Retry", "attempt_of", "attempts_of", "dead_letter_of", "given_up", "restore", "tried_again"]
 
 ATTEMPTS: Final = "x-retry-attempts"
 ERROR: Final = "x-retry-error"
@@ -158,6 +158,13 @@ def attempts_of(delivery: Delivery) -> int:
     """How often the message has been tried before."""
     value = delivery.headers.get(ATTEMPTS)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def attempt_of(delivery: Delivery) -> int:
+    """Which attempt at the message this is, from 1, as far as its headers tell."""
+    counted = delivery.headers.get("x-delivery-count")  # by the queue
+    more = counted if isinstance(counted, int) and not isinstance(counted, bool) and counted > 0 else 0
+    return 1 + attempts_of(delivery) + more
 
 
 def restore(delivery: Delivery) -> None:

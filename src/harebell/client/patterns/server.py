@@ -10,17 +10,20 @@ an error travels, and what a caller gets: `rpc`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from harebell.client.messages import Delivery, Message, copy_of_properties, encoded
 from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.patterns.handling import Handler, check_callable
 from harebell.client.patterns.outcomes import OnError, notify_error
 from harebell.client.patterns.producer import Producer
+from harebell.client.patterns.reader import Setup
 from harebell.client.patterns.rpc import ERROR, ERROR_TYPE
+from harebell.client.patterns.settlements import Settlements
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.patterns.workers import Handler, Workers
-from harebell.client.settling import Requeue, Settling
+from harebell.client.patterns.workers import Workers
+from harebell.client.settling import Requeue
 from harebell.protocol.v091 import Properties, Table
 
 __all__ = ["Server"]
@@ -42,28 +45,35 @@ class ReplyOutcome:
         on_error: OnError | None,
         timeout: float | None,
     ) -> None:
+        if on_error is not None:
+            check_callable("on_error", on_error, "delivery", "error")
+        self.before: Callable[[Delivery], None] | None = None
+        self.after: Callable[[Delivery, object], Awaitable[None]] | None = self._answer
+        self.failing = False
         self._queue = queue
         self._codec = codec
         self._on_error = on_error
         self._replies = Producer[Message | bytes](connection, on_orphan="retry", timeout=timeout)
+        self._settlements = Settlements(None)
 
-    async def start(self, is_orphan: Callable[[Delivery], bool]) -> None:
+    async def start(self, settlements: Settlements, capacity: int) -> None:
+        self._settlements = settlements
         await self._replies.start()
 
-    def received(self, delivery: Delivery) -> None: ...
+    def succeeded(self) -> None: ...
 
-    async def succeeded(self, delivery: Delivery, result: object) -> None:
+    async def _answer(self, delivery: Delivery, result: object) -> None:
         await self._reply(delivery, message_of(b"" if result is None and self._codec is None else result, self._codec))
 
-    async def failed(self, delivery: Delivery, settling: Settling[Delivery], error: Exception) -> None:
-        if isinstance(error, Requeue) or settling.settled:
-            settling.refuse(requeue=True)
+    async def failed(self, delivery: Delivery, error: Exception) -> None:
+        if isinstance(error, Requeue) or self._settlements.is_settled(delivery):
+            self._settlements.refuse(delivery, requeue=True)
             return
         logger.error("request %d of queue %r failed: %r", delivery.delivery_tag, self._queue, error, exc_info=error)
         await notify_error(self._on_error, delivery, error)
         headers: Table = {ERROR_TYPE: type(error).__name__, ERROR: str(error)[:MAX_ERROR]}
         await self._reply(delivery, Message(b"", headers=headers))
-        settling.done()
+        self._settlements.done(delivery)
 
     async def _reply(self, request: Delivery, message: Message | bytes) -> None:
         """Published and confirmed; a caller that is gone meanwhile is no error."""
@@ -101,11 +111,13 @@ class Server(Workers):
         handler_timeout: float | None,
         grace: float,
         codec: Codec[Any] | None,
+        setup: Setup | None,
+        cleanup: Setup | None,
         timeout: float | None,
     ) -> None:
         super().__init__(
             connection, queue, handler, workers=workers, prefetch=prefetch,
             outcome=ReplyOutcome(connection, queue, codec=codec, on_error=on_error, timeout=timeout),
-            on_orphan=None, handler_timeout=handler_timeout, grace=grace, codec=codec, resubscribe=False,
-            exclusive=False, arguments=None, timeout=timeout,
+            on_orphan=None, handler_timeout=handler_timeout, grace=grace, codec=codec, setup=setup,
+            cleanup=cleanup, resubscribe=False, exclusive=False, arguments=None, timeout=timeout,
         )  # fmt: skip

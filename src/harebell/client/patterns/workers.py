@@ -7,20 +7,25 @@ How a handler ends decides about its message:
 
     it returns          ack
     `raise Requeue`     back into the queue
-    `raise Reject`      a dead letter; so is a body that the codec cannot read
-    any other error     tried again later (`retry`), in the end a dead letter; so is a handler that takes too long
+    `raise Reject`      a dead letter
+    any other error     tried again later (`retry`), in the end a dead letter; so is a handler that takes too long. A
+                        body that the codec cannot read is a dead letter at once
 
 A dead letter is published to the dead-letter queue where there is one (`retry`, `dead_letter`); else the message is
-rejected, so that the queue's own dead-letter exchange has it, and it is dropped where there is none.
+rejected, so that the queue's own dead-letter exchange has it. Where there is none it is dropped, and the log says so;
+a handler that fails `max_failures` times in a row there ends the consumer, and the messages return to the queue.
 
 Rules:
 1. A message is settled exactly once, and not before what becomes of it is confirmed.
 2. Nothing that happens to one message ends the consumer: errors are logged and given to `on_error`; a delivery that an
    outage orphaned is given to `on_orphan`, and comes again.
-3. `stop` is graceful: no new messages; messages that no handler has go back; handlers finish, or are cancelled after
+3. What ends the consumer ends the `async with` block too, as with a TaskGroup: its body is cancelled, and the block
+   raises the reason. A close of the program's own is no such reason: `wait` returns, and the body goes on.
+4. `stop` is graceful: no new messages; messages that no handler has go back; handlers finish, or are cancelled after
    the grace, and their messages go back, too. A caller of `stop` that is cancelled ends the grace.
 
-The worker tasks share one reader (`reader`); what becomes of a message is decided in `outcomes`.
+The worker tasks share one reader (`reader`). How a handler is called: `handling`; what becomes of a message:
+`outcomes`; how it is settled: `settlements`.
 """
 
 from __future__ import annotations
@@ -29,26 +34,27 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, Final, Self
 
 from harebell import errors
+from harebell.client import events as e
+from harebell.client.channel import Channel
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.patterns.codec import Codec
+from harebell.client.patterns.handling import Handler, Handling, check_callable
 from harebell.client.patterns.outcomes import Outcome
-from harebell.client.patterns.reader import QueueReader
+from harebell.client.patterns.reader import QueueReader, Setup
+from harebell.client.patterns.settlements import OneByOne, Settlements
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.settling import Settling
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Workers"]
 
 logger = logging.getLogger("harebell.client")
 
-LAST_WORDS: Final = 5.0  # seconds that a cancelled handler has to end
-
-Handler = Callable[..., object]
+LAST_WORDS: Final = 5.0  # seconds that a cancelled handler has to end, and so has `cleanup`
 
 
 class Workers:
@@ -67,6 +73,8 @@ class Workers:
         handler_timeout: float | None,
         grace: float,
         codec: Codec[Any] | None,
+        setup: Setup | None,
+        cleanup: Setup | None,
         resubscribe: bool,
         exclusive: bool,
         arguments: TableLike | None,
@@ -80,14 +88,20 @@ class Workers:
             raise errors.InvalidArgument(
                 f"prefetch is {prefetch}, and {workers} workers need as many: raise it, or leave it out"
             )
+        self._handling = Handling(handler, codec, handler_timeout)
+        for what, function, argument in (
+            ("on_orphan", on_orphan, "delivery"), ("setup", setup, "channel"), ("cleanup", cleanup, "channel")
+        ):  # fmt: skip
+            if function is not None:
+                check_callable(what, function, argument)
+        self._connection = connection
         self._queue = queue
-        self._handler = handler
         self._count = workers
+        self._capacity = prefetch - workers if prefetch else MANY
         self._outcome = outcome
-        self._on_orphan = on_orphan
-        self._handler_timeout = handler_timeout
+        self._settlements = Settlements(on_orphan)
         self._grace = grace
-        self._codec = codec
+        self._cleanup = cleanup
         self._reader = QueueReader(
             connection,
             queue,
@@ -96,10 +110,16 @@ class Workers:
             exclusive=exclusive,
             arguments=arguments,
             timeout=timeout,
+            prepare=self._prepare,
+            setup=setup,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self._ending: asyncio.Task[None] | None = None  # the end, once it has begun
         self._started = False
         self._running = 0
+        self._failure: BaseException | None = None  # what has ended it
+        self._raised = False  # `wait` has raised that
+        self._body = _Body()
 
     @property
     def running(self) -> int:
@@ -121,25 +141,52 @@ class Workers:
             return self
         self._started = True
         try:
-            await self._outcome.start(self._is_orphan)
+            await self._outcome.start(self._settlements, self._capacity)
             await self._reader.start()
         except BaseException:
             self._abandon()
             raise
         self._tasks = [asyncio.create_task(self._work(), name=f"{self._queue} {n}") for n in range(self._count)]
+        for task in self._tasks:
+            task.add_done_callback(self._worker_ended)
         return self
 
-    async def wait(self) -> None:
-        """Until it has ended: without an error after `stop`, else with the reason, such as ConsumerCancelled."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        for error in self._failures():
-            raise copy_of(error) if isinstance(error, errors.HarebellError) else error
+    def _prepare(self, channel: Channel) -> None:
+        """The reader has opened this channel, to consume on it."""
+        self._settlements.start(channel)
+        channel.core.settler = self._settler(channel)
+        self._handling.start(self._queue, channel, channel.chains)
 
-    def _failures(self) -> list[BaseException]:
-        """What the workers ended with: mostly the same reason for each."""
-        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
-        return [error for task in ended if (error := task.exception()) is not None]
+    def _settler(self, channel: Channel) -> OneByOne:
+        """What the deliveries are bound to."""
+        return OneByOne(channel)
+
+    def _worker_ended(self, task: asyncio.Task[None]) -> None:
+        """One worker that fails is the end of all."""
+        failure = None if task.cancelled() else task.exception()
+        if failure is None or self._failure is not None:
+            return
+        self._failure = failure
+        if isinstance(failure, errors.HandlerFailed):
+            self._connection.recovery.emit(e.ConsumerEnded(self._queue, self._reader.tag, failure))
+        self._begin_end(self._grace)
+        self._body.cancel()
+
+    async def wait(self) -> None:
+        """Until it has ended: without an error after `stop` or a close, else with the reason, as ConsumerCancelled."""
+        if self._tasks:
+            with self._body.waiting():
+                await asyncio.wait(self._tasks)
+        self._raise()
+
+    def _raise(self) -> None:
+        failure = self._failure
+        if failure is None:
+            return
+        self._raised = True
+        if isinstance(failure, errors.HarebellError):
+            raise copy_of(failure) from failure.__cause__
+        raise failure
 
     async def run(self) -> None:
         """Work until `stop` is called, or until it ends with an error."""
@@ -159,11 +206,21 @@ class Workers:
             await self._take_no_more()
             return
         try:
-            await self._take_no_more()
-            await self._end(self._grace if grace is None else grace)
+            await asyncio.shield(self._begin_end(self._grace if grace is None else grace))
         except asyncio.CancelledError:
             await self._break_off()
             raise
+
+    def _begin_end(self, grace: float) -> asyncio.Task[None]:
+        """Begin the end, unless it has begun."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(grace))
+            self._ending.add_done_callback(self._has_ended)
+        return self._ending
+
+    def _has_ended(self, ending: asyncio.Task[None]) -> None:
+        if not ending.cancelled() and (error := ending.exception()) is not None:
+            logger.error("the end of the consumer of queue %r: %r", self._queue, error)
 
     async def _take_no_more(self) -> None:
         try:
@@ -172,13 +229,16 @@ class Workers:
             logger.warning("stopping the consumer of queue %r: %s", self._queue, error)
 
     async def _end(self, grace: float) -> None:
+        await self._take_no_more()
         running = [task for task in self._tasks if not task.done()]
         if running:
             _, late = await asyncio.wait(running, timeout=grace)
             await self._cut_short(late)
-        self._failures()  # they are `wait`'s to tell, and not the loop's
-        await self._outcome.close()
-        await self._reader.close()
+        try:
+            await self._outcome.close()
+            await self._clean_up()
+        finally:
+            await self._reader.close()
 
     async def _cut_short(self, tasks: set[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -188,26 +248,43 @@ class Workers:
             for task in deaf:
                 logger.error("a handler of queue %r goes on although it was cancelled: %r", self._queue, task)
 
+    async def _clean_up(self) -> None:
+        """Call the program's `cleanup`, once."""
+        cleanup, self._cleanup = self._cleanup, None
+        channel = self._settlements.started
+        if cleanup is not None and channel is not None and not channel.is_closed:
+            await cleanup(channel)
+
     async def _break_off(self) -> None:
         """The task that waited for the end was cancelled: cancel the handlers at once."""
+        if self._ending is not None:
+            self._ending.cancel()
         try:
             await self._cut_short({task for task in self._tasks if not task.done()})
+            async with asyncio.timeout(LAST_WORDS):
+                await self._clean_up()
+        except Exception:  # the program's
+            logger.exception("the cleanup of the consumer of queue %r failed", self._queue)
         finally:
-            self._failures()
             self._abandon()
 
     def _abandon(self) -> None:
         """Close what it holds, without waiting for the network."""
-        self._reader.abandon()
         self._outcome.abandon()
+        self._reader.abandon()
 
     async def __aenter__(self) -> Self:
-        return await self.start()
+        await self.start()
+        self._body.enter()
+        if self._failure is not None:  # before its body has begun
+            self._body.cancel()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and not isinstance(error, Exception):
+        ours = self._body.leave(error)
+        if error is not None and not isinstance(error, Exception) and not ours:
             await self._break_off()
             return
         try:
@@ -215,70 +292,107 @@ class Workers:
         except errors.HarebellError:
             if error is None:
                 raise
-        if error is None:
-            await self.wait()
+        if (error is None or ours) and not self._raised:
+            self._raise()
 
     # -- one message -------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        async for delivery in self._reader:
+        reader, outcome, done = self._reader, self._outcome, self._settlements.done
+        handler = self._handling.plain
+        call = self._handling.call if handler is None else handler
+        before, after = outcome.before, outcome.after
+        while True:
+            delivery = reader.take()
+            if delivery is None:
+                try:
+                    delivery = await anext(reader)
+                except StopAsyncIteration:
+                    return
             self._running += 1
             try:
-                await self._handle(delivery, Settling(delivery, on_orphan=self._notify_orphan))
+                if before is not None:
+                    before(delivery)
+                result = call(delivery)
+                if result is not None and (type(result) is CoroutineType or inspect.isawaitable(result)):
+                    result = await result
+                if after is not None:
+                    await after(delivery, result)
+                done(delivery)
+                if outcome.failing:
+                    outcome.succeeded()
+            except BaseException as error:
+                await self._failed(delivery, error)
             finally:
                 self._running -= 1
 
-    async def _handle(self, delivery: Delivery, settling: Settling[Delivery]) -> None:
+    async def _failed(self, delivery: Delivery, error: BaseException) -> None:
+        """Processing it was not successful: settle it. Raises what ends the worker."""
+        settlements, task = self._settlements, asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
+            error = RuntimeError(f"the handler was cancelled: {error!r}")  # by itself: this worker was not
+        if not isinstance(error, Exception):
+            settlements.refuse(delivery, requeue=True)
+            raise error
         try:
-            try:
-                self._outcome.received(delivery)
-                if self._handler_timeout is None:
-                    result = await self._call(delivery)
-                else:
-                    async with asyncio.timeout(self._handler_timeout):
-                        result = await self._call(delivery)
-                await self._outcome.succeeded(delivery, result)
-            except Exception as error:
-                await self._outcome.failed(delivery, settling, error)
-            else:
-                settling.done()
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():  # raised by the handler itself: this worker was not cancelled
-                await self._outcome.failed(delivery, settling, RuntimeError(f"the handler was cancelled: {error!r}"))
-                return
-            settling.refuse(requeue=True)
+            await self._outcome.failed(delivery, error)
+        except errors.HandlerFailed:
             raise
-        except errors.ChannelClosed:  # nothing can be published any more: this is the end of the consumer
-            settling.refuse(requeue=True)
+        except (errors.ChannelClosed, asyncio.CancelledError):  # nothing can be published any more, or no time is left
+            settlements.refuse(delivery, requeue=True)
             raise
         except Exception:  # a mistake of the client, or a message that cannot be read
             logger.exception("delivery %d of queue %r is rejected", delivery.delivery_tag, self._queue)
-            settling.refuse(requeue=False)
-        except BaseException:
-            settling.refuse(requeue=True)
-            raise
+            settlements.refuse(delivery, requeue=False)
 
-    async def _call(self, delivery: Delivery) -> object:
-        """What the handler returns."""
-        if self._codec is None:
-            result = self._handler(delivery)
-        else:
-            try:
-                value = self._codec.decode(delivery)
-            except errors.UndecodableBody:
-                raise
-            except Exception as error:
-                raise errors.UndecodableBody(f"the codec failed: {error!r}") from error
-            result = self._handler(value, delivery)
-        return await result if inspect.isawaitable(result) else result
 
-    def _is_orphan(self, delivery: Delivery) -> bool:
-        return delivery.delivery_tag in self._reader.channel.core.deliveries.orphans
+MANY: Final = 1_000_000  # deliveries that may be held back where the broker sets no limit
 
-    def _notify_orphan(self, delivery: Delivery) -> None:
-        if self._on_orphan is not None:
-            try:
-                self._on_orphan(delivery)
-            except Exception:  # a callback's failure is not the consumer's
-                logger.exception("on_orphan failed on %r", delivery)
+
+class _Body:
+    """The body of an `async with` block, which the end of the consumer cancels."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[object] | None = None  # that runs it; None outside of the block
+        self._cancelling = 0  # how often that task had been cancelled before
+        self._cancelled = False  # by us
+        self._waits = 0
+
+    def enter(self) -> None:
+        self._task = asyncio.current_task()
+        if self._task is not None:
+            self._cancelling = self._task.cancelling()
+
+    def cancel(self) -> None:
+        """End the body, unless it waits for the end anyway."""
+        if self._task is not None and not self._waits and not self._cancelled:
+            self._cancelled = self._task.cancel()
+
+    def waiting(self) -> _Waiting:
+        """For a `with` block in which the task waits for the end of the consumer."""
+        return _Waiting(self)
+
+    def change_waits(self, by: int) -> None:
+        if asyncio.current_task() is self._task:
+            self._waits += by
+
+    def leave(self, error: BaseException | None) -> bool:
+        """The block is left with this error: whether that is our cancellation."""
+        task, self._task = self._task, None
+        current = asyncio.current_task()
+        if current is None or current is not task or not self._cancelled:
+            return False
+        return current.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+
+
+class _Waiting:
+    __slots__ = ("_body",)
+
+    def __init__(self, body: _Body) -> None:
+        self._body = body
+
+    def __enter__(self) -> None:
+        self._body.change_waits(1)
+
+    def __exit__(self, *error: object) -> None:
+        self._body.change_waits(-1)

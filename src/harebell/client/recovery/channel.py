@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import Protocol
+from dataclasses import replace
+from typing import Final, Protocol
 
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.core.channel import Carrier, ChannelCore
-from harebell.client.core.slots import copy_of
+from harebell.client.core.slots import copy_of, was_answer
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import ChannelReconnectArgs, HookedChannel
 from harebell.client.middleware.transports import WireChannel
 from harebell.client.notifications import ChannelNotifications
 from harebell.client.recovery.connection import ConnectionRecovery, opened
-from harebell.client.recovery.policy import Pauses
+from harebell.client.recovery.policy import Backoff, Pauses
 from harebell.client.recovery.recorded_topology import Late
 from harebell.client.recovery.requests import Requests
 from harebell.client.recovery.subscriptions import Subscriptions
@@ -29,6 +30,8 @@ from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
 
 __all__ = ["CarriedChannel", "ChannelRecovery"]
+
+MOST_PAUSE: Final = 2.0  # seconds before a channel is opened again that the broker closes again and again
 
 
 class CarriedChannel(Protocol):
@@ -73,7 +76,7 @@ class ChannelRecovery:
         self._channel = channel
         self._carried = carried
         self._restoring = False  # a task restores it
-        self._pauses = None if connection.policy is None else Pauses(connection.policy.backoff, free=1)
+        self._pauses = None if connection.policy is None else Pauses(_of_channels(connection.policy.backoff), free=1)
         self._before = Tally()  # of tables that are no longer this channel's
         self._prepare(requests.core)
         connection.channels[self] = None
@@ -121,7 +124,7 @@ class ChannelRecovery:
         connection, transport = self.connection, self.requests.transport
         availability = connection.availability
         try:
-            if isinstance(error, errors.ChannelError):
+            if isinstance(error, errors.ChannelError) and not was_answer(error):
                 await self._pause()
             await connection.may_reconnect.wait()
             skipped = await self.restore(transport, availability.late, error, alone=True)
@@ -138,7 +141,10 @@ class ChannelRecovery:
         availability.changed()
 
     async def _pause(self) -> None:
-        """None the first time; a channel that is closed again and again is opened more and more slowly."""
+        """None the first time; a channel that is closed again and again is opened more and more slowly.
+
+        Only where no call has got the error as its answer: a program that polls for a queue sets its pace itself.
+        """
         assert self._pauses is not None  # nothing is opened again without a policy
         await asyncio.sleep(self._pauses.next(self.requests.transport.loop.time()))
 
@@ -278,6 +284,11 @@ class ChannelRecovery:
         tally["buffered"] += self.subscriptions.buffered
         tally["reopened"] += self.wire_channels - 1
         return tally
+
+
+def _of_channels(backoff: Backoff) -> Backoff:
+    """The backoff between openings of one channel: the connection stands, and other calls on the channel wait."""
+    return replace(backoff, base=min(backoff.base, MOST_PAUSE), most=min(backoff.most, MOST_PAUSE))
 
 
 class _Present:

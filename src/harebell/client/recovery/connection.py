@@ -275,7 +275,8 @@ class ConnectionRecovery:
                 redeclaration = Redeclaration(core, availability.topology)
                 await redeclaration.run(tried)
                 availability.late |= redeclaration.late
-                for queue in sorted(tried - redeclaration.late.keys()):
+                tried -= redeclaration.late.keys()
+                for queue in sorted(tried - await self._consumed(core, tried)):
                     await self._resume(queue, redeclaration.skipped)
         except errors.HarebellError as error:
             if core.reason is None:
@@ -285,6 +286,17 @@ class ConnectionRecovery:
         finally:
             if self._awaiting_late is core:
                 self._awaiting_late = None
+
+    async def _consumed(self, core: AsyncCore, late: set[str]) -> set[str]:
+        """Those of these queues that wait for the end of another one's consumer, which is still there.
+
+        Their consumers are exclusive. Each attempt that the broker refused would cost their whole channel.
+        """
+        refused = [queue for queue in late if isinstance(self.availability.late[queue], errors.AccessRefused)]
+        if not refused:
+            return set()
+        found = await Redeclaration(core, self.availability.topology).inspect(refused)
+        return {queue for queue, there in found.items() if there.consumer_count}
 
     async def _resume(self, queue: str, skipped: list[e.Skipped]) -> None:
         """The queue is available again: restore its subscriptions, then let the calls go on that wait for it."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Collection
 from typing import Final, Literal
 
 from harebell import errors
@@ -23,7 +24,7 @@ from harebell.client.core.slots import Reply
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.fields import write_table
 
-__all__ = ["Bind", "Entity", "Late", "Topology", "described"]
+__all__ = ["Bind", "Entity", "Key", "Late", "Topology", "described", "key_of"]
 
 Late = dict[str, errors.HarebellError]
 """Queues that are unavailable until the broker has closed a lost connection of ours, each with the error that it gave:
@@ -41,7 +42,8 @@ _NAMING_A_QUEUE: Final = (
     m.BasicConsume,
     m.BasicGet,
 )
-_Key = tuple[type[m.Method], str, str, str, bytes]
+Key = tuple[type[m.Method], str, str, str, bytes]
+"""What an entity is known by: its kind, and its name or (for a binding) its ends, its key and its arguments."""
 
 
 def described(entity: m.Method) -> str:
@@ -65,7 +67,17 @@ def _ends(bind: Bind | m.ExchangeUnbind | m.QueueUnbind) -> tuple[str, str]:
     return bind.queue, bind.exchange
 
 
-def _key(bind: Bind | m.ExchangeUnbind | m.QueueUnbind) -> _Key:
+def key_of(entity: Entity) -> Key:
+    """What the entity is known by."""
+    match entity:
+        case m.ExchangeDeclare():
+            return m.ExchangeDeclare, entity.exchange, "", "", b""
+        case m.QueueDeclare():
+            return m.QueueDeclare, entity.queue, "", "", b""
+    return _key(entity)
+
+
+def _key(bind: Bind | m.ExchangeUnbind | m.QueueUnbind) -> Key:
     kind = m.ExchangeBind if isinstance(bind, m.ExchangeBind | m.ExchangeUnbind) else m.QueueBind
     arguments = write_table(dict(sorted(bind.arguments.items())))
     return (kind, *_ends(bind), bind.routing_key, arguments)
@@ -87,25 +99,28 @@ class Topology:
         self.exchanges: dict[str, m.ExchangeDeclare] = {}
         self.queues: dict[str, m.QueueDeclare] = {}
         self.server_named: set[str] = set()
-        self.binds: dict[_Key, Bind] = {}
+        self.binds: dict[Key, Bind] = {}
         self.given_up: list[tuple[str, errors.HarebellError]] = []
         self._consumers: Counter[str] = Counter()
 
     # -- what the program did ----------------------------------------------------------------------------------------
 
-    def record(self, request: m.Method, reply: Reply | None = None) -> None:
-        """The broker has accepted this request."""
+    def record(self, request: m.Method, reply: Reply | None = None) -> Key | None:
+        """The broker has accepted this request. The key of what it has declared."""
         match request:
             case m.ExchangeDeclare(passive=False) if request.exchange:
                 self.exchanges[request.exchange] = request
+                return key_of(request)
             case m.QueueDeclare(passive=False) if isinstance(reply, m.QueueDeclareOk):
                 if not request.queue:
                     request = copy.copy(request)
                     request.queue = reply.queue
                     self.server_named.add(reply.queue)
                 self.queues[request.queue] = request
+                return key_of(request)
             case m.ExchangeBind() | m.QueueBind():
                 self.binds[_key(request)] = request
+                return _key(request)
             case m.ExchangeUnbind() | m.QueueUnbind():
                 bind = self.binds.pop(_key(request), None)
                 if bind is not None:
@@ -114,18 +129,19 @@ class Topology:
                 self.forget_queue(request.queue)
             case m.ExchangeDelete():
                 self.forget_exchange(request.exchange)
+        return None
 
     def consuming(self, queue: str) -> None:
         """A subscription to the queue has begun."""
         self._consumers[queue] += 1
 
-    def consumer_gone(self, queue: str) -> None:
-        """A subscription to the queue has ended for good."""
+    def consumer_gone(self, queue: str, *, comes_back: bool = False) -> None:
+        """A subscription to the queue has ended for good; `comes_back`: another one will take its place."""
         self._consumers[queue] -= 1
         if self._consumers[queue] <= 0:
             del self._consumers[queue]
             declared = self.queues.get(queue)
-            if declared is not None and declared.auto_delete:
+            if declared is not None and declared.auto_delete and not comes_back:
                 self.forget_queue(queue)
 
     def forget_queue(self, name: str) -> None:
@@ -153,7 +169,7 @@ class Topology:
                 self.binds.pop(_key(request), None)
         self.given_up.append((described(request), error))
 
-    def _forget_binds(self, keys: list[_Key]) -> None:
+    def _forget_binds(self, keys: list[Key]) -> None:
         for key in keys:
             self.binds.pop(key, None)
         for source in {key[2] for key in keys}:
@@ -183,6 +199,13 @@ class Topology:
         declared = self.queues.get(queue)
         return declared is not None and declared.auto_delete
 
+    def with_auto_delete(self, queues: Collection[str]) -> set[Key]:
+        """Those of the queues that go with their last consumer, and their bindings."""
+        gone = {queue for queue in queues if self.has_auto_delete(queue)}
+        return {key_of(self.queues[queue]) for queue in gone} | {
+            key for key in self.binds if key[0] is m.QueueBind and key[1] in gone
+        }
+
     def has_exclusive(self, queue: str) -> bool:
         """Whether the queue is this connection's own."""
         declared = self.queues.get(queue)
@@ -197,10 +220,13 @@ class Topology:
         declared = self.queues.get(queue)
         return declared is not None and (declared.exclusive or declared.auto_delete) and queue in self.declared_again
 
-    def plan(self, only: set[str] | None = None) -> tuple[list[m.ExchangeDeclare], list[m.QueueDeclare], list[Bind]]:
+    def plan(
+        self, only: set[str] | None = None, keys: Collection[Key] | None = None
+    ) -> tuple[list[m.ExchangeDeclare], list[m.QueueDeclare], list[Bind]]:
         """What to declare, in this order: bindings between exchanges come before those of queues.
 
         only  these queues and their bindings alone
+        keys  what is known by these alone
         """
         if self.scope == "none":
             return [], [], []
@@ -212,6 +238,10 @@ class Topology:
             exchanges = []
             queues = [queue for queue in queues if queue.queue in only]
             binds = [bind for bind in binds if isinstance(bind, m.QueueBind) and bind.queue in only]
+        if keys is not None:
+            exchanges = [exchange for exchange in exchanges if key_of(exchange) in keys]
+            queues = [queue for queue in queues if key_of(queue) in keys]
+            binds = [bind for bind in binds if _key(bind) in keys]
         return exchanges, queues, sorted(binds, key=lambda bind: isinstance(bind, m.QueueBind))
 
     def _on_transient(self, bind: Bind) -> bool:

@@ -8,14 +8,14 @@ its error is raised.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from harebell import errors
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.slots import Reply
 from harebell.client.events import Skipped
-from harebell.client.recovery.recorded_topology import Bind, Entity, Late, Topology, described
+from harebell.client.recovery.recorded_topology import Bind, Entity, Key, Late, Topology, described
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
 
@@ -38,10 +38,10 @@ class Redeclaration:
         self.skipped: list[Skipped] = []
         self.late: Late = {}
 
-    async def run(self, only: set[str] | None = None) -> None:
-        """Declare everything, or `only` these queues and their bindings. Raises why the connection ended."""
-        exchanges, queues, binds = self._topology.plan(only)
-        if only is None:
+    async def run(self, only: set[str] | None = None, keys: Collection[Key] | None = None) -> None:
+        """Declare everything, or what is chosen as for `Topology.plan`. Raises why the connection ended."""
+        exchanges, queues, binds = self._topology.plan(only, keys)
+        if only is None and keys is None:
             self._topology.declared_again.clear()
         try:
             for exchange, result in zip(exchanges, await self._send(exchanges), strict=True):
@@ -49,8 +49,20 @@ class Redeclaration:
             await self._declare_queues(queues)
             await self._bind([bind for bind in binds if not self._is_late(bind)])
         finally:
-            if self._channel is not None and self._channel.reason is None:
-                self._channel.close()
+            self._close()
+
+    async def inspect(self, queues: Sequence[str]) -> dict[str, m.QueueDeclareOk]:
+        """Those of the queues that are there, with their counts. Raises why the connection ended."""
+        asked = [m.QueueDeclare(queue, passive=True) for queue in queues]
+        try:
+            answers = zip(queues, await self._send(asked), strict=True)
+            return {queue: answer for queue, answer in answers if isinstance(answer, m.QueueDeclareOk)}
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._channel is not None and self._channel.reason is None:
+            self._channel.close()
 
     def _note(self, entity: Entity, result: Reply | errors.HarebellError) -> None:
         if isinstance(result, errors.HarebellError):

@@ -41,12 +41,13 @@ class Subscription:
     seen      called with the tag of each delivery that is handed out, unless it needs no acknowledgement
     arrived   called instead with the tag of each that comes, where middlewares see it at once and may settle it
     on_end    called once when it has ended for good
+    resubscribing  another one takes its place when it ends by an error
     finished  no more deliveries will come; `reason` is why, None after a cancel by the program
     """
 
     __slots__ = (
         "ahead", "arguments", "arrived", "buffer", "bytes", "channel", "core", "deliver", "exclusive", "finished",
-        "no_ack", "on_end", "queue", "reason", "seen", "tag", "transport", "waiters",
+        "no_ack", "on_end", "queue", "reason", "resubscribing", "seen", "tag", "transport", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +65,7 @@ class Subscription:
         self.seen: Callable[[int], None] | None = None
         self.arrived: Callable[[int], None] | None = None
         self.on_end: Callable[[Subscription], None] | None = None
+        self.resubscribing = False
         self.buffer: deque[Delivery] = deque()
         self.bytes = 0
         self.ahead: deque[Delivery] = deque()

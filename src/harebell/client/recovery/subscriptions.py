@@ -117,7 +117,11 @@ class Subscriptions:
     def _ended(self, subscription: Subscription) -> None:
         if subscription in self.active:
             del self.active[subscription]
-            self.requests.availability.topology.consumer_gone(subscription.queue)
+            reason = subscription.reason
+            again = reason is not None and subscription.resubscribing
+            self.requests.availability.topology.consumer_gone(subscription.queue, comes_back=again)
+            if reason is not None:
+                self._emit(e.ConsumerEnded(subscription.queue, subscription.tag, reason, again))
 
     async def cancel(self, subscription: Subscription, requeue: bool, timeout: float | None) -> None:
         """End it; what was not taken goes back to the queue, or is left to be taken, as what still comes is."""
@@ -138,7 +142,7 @@ class Subscriptions:
         try:
             await transport.reply(slot, timeout, core.abandon)
         except errors.HarebellError:
-            if core.reason is None or not requests.reviving:
+            if core.reason is None:
                 raise  # on a wire channel that is gone it is cancelled, too
         finally:
             subscription.ended(None)
@@ -187,9 +191,9 @@ class Subscriptions:
             if transport.reason is None:
                 if self._comes_later(subscription, error):
                     late[subscription.queue] = error
+                    self._emit(e.ConsumerWaiting(subscription.queue, subscription.tag, error))
                 else:
                     skipped.append(e.Skipped(f"consumer {subscription.tag!r} of queue {subscription.queue!r}", error))
-                    self._emit(e.ConsumerEnded(subscription.queue, subscription.tag, error))
                     subscription.ended(error)
             raise
 
@@ -202,7 +206,7 @@ class Subscriptions:
             case errors.NotFound():
                 return topology.may_have_gone(subscription.queue)
             case errors.AccessRefused():
-                return subscription.exclusive
+                return subscription.exclusive and "exclusive use" in error.detail  # both brokers' words
         return False
 
     @property
