@@ -55,9 +55,12 @@ class Page:
     def __init__(self) -> None:
         self.lines = [HEAD]
         self.exported: dict[str, object] = {name: getattr(harebell, name) for name in harebell.__all__}
-        self.members = {
-            name: dict(public(value)) for name, value in self.exported.items() if isinstance(value, ModuleType)
-        }
+        modules = {name: value for name, value in self.exported.items() if isinstance(value, ModuleType)}
+        for name, module in tuple(modules.items()):
+            inner = {each: getattr(module, each) for each in getattr(module, "__all__", ())}
+            modules |= {f"{name}.{each}": value for each, value in inner.items() if isinstance(value, ModuleType)}
+        self.members = {name: dict(public(value)) for name, value in modules.items()}
+        self.inner = {name: value for name, value in modules.items() if "." in name}
         every = [self.exported, *self.members.values()]
         self.anchors = {
             name: name.lower() for found in every for name, value in found.items() if inspect.isclass(value)
@@ -83,6 +86,9 @@ class Page:
         self.lines += prose(module.__doc__, self.anchors)
         for each, value in self.members[name].items():
             self.entry(each, value, 3)
+        for each, inner in self.inner.items():
+            if each.rpartition(".")[0] == name:
+                self.module(each, inner)
 
     def entry(self, name: str, value: object, level: int) -> None:
         self.lines.append(f"{'#' * level} `{name}`\n" if not inspect.isclass(value) else f"{'#' * level} {name}\n")

@@ -1,6 +1,6 @@
 """Write the forwarding part of the blocking API from the public methods of the asyncio API.
 
-    python -m tools.generate_blocking            # writes src/harebell/client/blocking/forwarded_*.py
+    python -m tools.generate_blocking            # writes forwarded_*.py below src/harebell/client/blocking
     python -m tools.generate_blocking --check    # exits 1 when a committed file differs
 
 Each public member of an asyncio class becomes a member of the same name, parameters, types and docstring:
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harebell.client import sessions
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.harness import ChannelHarness, ConnectionHarness, ReconnectSignal
@@ -54,6 +55,7 @@ class Forwarded:
 
 
 _TASKS = "made of tasks: asyncio only"
+_BLOCK = "a block of the calling thread"
 _GIVES = "gives the blocking twin of what the asyncio method gives"
 FILES = {
     "channel": [
@@ -101,11 +103,35 @@ FILES = {
         Forwarded(ReconnectSignal),
         Forwarded(
             ConnectionHarness,
-            by_hand={"signal_on_reconnect": _GIVES, "reconnect_blocked": "a block of the calling thread"},
+            by_hand={"signal_on_reconnect": _GIVES, "reconnect_blocked": _BLOCK},
         ),
         Forwarded(ChannelHarness, by_hand={"signal_on_reconnect": _GIVES}),
     ],
+    "sessions.session": [
+        Forwarded(
+            sessions.Session,
+            by_hand={
+                "publish_many": "the program's iterator must not run on the I/O thread",
+                "get": "a message that an interrupt cuts off goes back to the queue",
+                "consume": _GIVES,
+                "browse": _GIVES,
+                "transaction": _GIVES,
+                "branch": _GIVES,
+                "test": _GIVES,
+            },
+            copied=frozenset({"is_attached", "incomplete"}),
+        )
+    ],
+    "sessions.connection": [
+        Forwarded(sessions.Connection, by_hand={"session": _GIVES, "events": _GIVES, "test": _GIVES})
+    ],
+    "sessions.harness": [
+        Forwarded(sessions.ReconnectSignal),
+        Forwarded(sessions.ConnectionHarness, by_hand={"signal_on_reconnect": _GIVES, "reconnect_blocked": _BLOCK}),
+        Forwarded(sessions.SessionHarness),
+    ],
 }
+"""What is written, by the module that the forwarding one is named after."""
 
 
 def members(model: type) -> Iterator[tuple[str, object]]:
@@ -210,17 +236,21 @@ from __future__ import annotations
 '''
 
 
-def generate(noun: str) -> str:
-    writer = Writer()
-    for forwarded in FILES[noun]:
+def generate(module: str) -> str:
+    writer, noun = Writer(), module.rpartition(".")[2]
+    for forwarded in FILES[module]:
         writer.write_class(forwarded)
         writer.lines.append("")
-    names = ", ".join(f'"{forwarded.name}"' for forwarded in FILES[noun])
+    names = ", ".join(f'"{forwarded.name}"' for forwarded in FILES[module])
     return "\n".join([head(noun), *sorted(writer.imports), "", f"__all__ = [{names}]", "", *writer.lines])
 
 
 def files() -> dict[Path, str]:
-    return {path_of(f"{PACKAGE}.forwarded_{noun}"): generate(noun) for noun in FILES}
+    found = {}
+    for module in FILES:
+        package, dot, noun = module.rpartition(".")
+        found[path_of(f"{PACKAGE}.{package}{dot}forwarded_{noun}")] = generate(module)
+    return found
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ __all__ = [
     "Reconnecting",
     "Recovered",
     "Resubscribed",
+    "SessionEnded",
     "Skipped",
     "Unblocked",
 ]
@@ -142,6 +143,14 @@ class Resubscribed:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """A session of AMQP 0-10 has ended, and not by this client: what the broker refused, or a takeover."""
+
+    name: str
+    error: errors.HarebellError
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The connection is closed for good: by this client, or with RecoveryGaveUp, or lost without recovery."""
 
@@ -160,6 +169,7 @@ Event = (
     | ConsumerEnded
     | ConsumerWaiting
     | Resubscribed
+    | SessionEnded
     | Closed
 )
 

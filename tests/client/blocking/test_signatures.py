@@ -39,7 +39,13 @@ MORE: dict[type, set[str]] = {
     blocking.Bulk: {"settled", "returns"},
 }
 DUNDERS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
-TYPES = {"Opening[Channel]": "Channel", "e.Events": "Events", " | AsyncIterable[Publication]": "", "Event": "e.Event"}
+TYPES = {
+    "Opening[Channel]": "Channel",
+    "Opening[Session]": "Session",
+    "e.Events": "Events",
+    " | AsyncIterable[Publication]": "",
+    "Event": "e.Event",
+}
 
 
 def public(cls: type) -> dict[str, Any]:

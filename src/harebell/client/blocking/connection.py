@@ -5,7 +5,6 @@ Calls that only forward are generated (`forwarded_connection`).
 
 from __future__ import annotations
 
-import inspect
 import socket
 import ssl
 import warnings
@@ -16,6 +15,7 @@ from typing import Self
 from harebell.client import connection as asyncio_api
 from harebell.client.blocking.callbacks import Callbacks
 from harebell.client.blocking.channel import Channel
+from harebell.client.blocking.credentials import in_a_thread
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.events import Events
 from harebell.client.blocking.forwarded_connection import ForwardedConnection
@@ -69,7 +69,7 @@ def connect(
             heartbeat=heartbeat,
             context=context,
             sock=sock,
-            credentials=None if credentials is None else _in_a_thread(io, credentials),
+            credentials=None if credentials is None else in_a_thread(io, credentials),
             recovery=recovery,
             middleware=middleware,
         )
@@ -77,14 +77,6 @@ def connect(
         return inner
 
     return Connection(io, io.run_or_undo(_hang_up, opened))
-
-
-def _in_a_thread(io: IoThread, credentials: Credentials) -> Credentials:
-    async def ask() -> tuple[str, str]:
-        given = await io.loop.run_in_executor(None, credentials)
-        return await given if inspect.isawaitable(given) else given
-
-    return ask
 
 
 def _hang_up(inner: asyncio_api.Connection) -> None:

@@ -25,7 +25,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from harebell import errors
 from harebell.client.blocking.loop import TurnLoop
@@ -69,6 +69,55 @@ class Waiter:
     def wait(self, timeout: float = -1) -> bool:
         """Whether it was set within `timeout` seconds; -1 is for ever."""
         return self._lock.acquire(True, timeout)
+
+
+class _Running(Generic[P, T]):
+    """A coroutine that runs as a task of the loop, and what came of it.
+
+    An interrupt in the midst of making a task leaves one that nobody has, or that never runs. So the loop makes it, and
+    what is raised in it goes to the caller alone.
+    """
+
+    __slots__ = ("_abandoned", "_args", "_call", "_error", "_kwargs", "_task", "_value")
+
+    def __init__(self, call: Callable[P, Coroutine[Any, Any, T]], args: Any, kwargs: Any) -> None:
+        self._call, self._args, self._kwargs = call, args, kwargs
+        self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        self._value: list[T] = []
+        self._abandoned = False
+
+    def begin(self, loop: asyncio.AbstractEventLoop, waiter: Waiter) -> None:
+        """Run it, unless the caller has been interrupted. Called by the loop."""
+        if not self._abandoned:
+            self._task = loop.create_task(self._steps())
+            self._task.add_done_callback(waiter.set_result)
+
+    async def _steps(self) -> None:
+        try:
+            self._value.append(await self._call(*self._args, **self._kwargs))
+        except BaseException as error:
+            self._error = error
+
+    def interrupted(self, undo: Callable[[T], object]) -> None:
+        """Cancel it, or undo what came of it."""
+        self._abandoned = True
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+        for value in self._value:
+            undo(value)
+
+    def outcome(self) -> T:
+        """What it has returned or raised."""
+        if self._value:
+            return self._value[0]
+        error, self._error = self._error, None  # else it would hold itself by its traceback
+        try:
+            if error is None or isinstance(error, asyncio.CancelledError):
+                raise errors.ChannelClosed("the interpreter is ending: no call is answered any more") from None
+            raise error
+        finally:
+            del error
 
 
 class _Refused(AbstractContextManager[None]):
@@ -140,24 +189,16 @@ class IoThread:
     ) -> T:
         """As `run`; `undo` gets a result that the caller cannot get, because an interrupt came at the same moment."""
         self.check()
-        waiter = Waiter(self)
-        task: asyncio.Task[T] | None = None
+        waiter, running = Waiter(self), _Running(call, args, kwargs)
         try:
             with self.turn:
-                task = self.loop.create_task(call(*args, **kwargs))
-                task.add_done_callback(waiter.set_result)
+                self.loop.call_soon(running.begin, self.loop, waiter)
             waiter.wait()
         except BaseException:
             with self.turn:
-                if task is not None and not task.done():
-                    task.cancel()
-                elif task is not None and not task.cancelled() and task.exception() is None:
-                    undo(task.result())
+                running.interrupted(undo)
             raise
-        try:
-            return task.result()
-        except asyncio.CancelledError:
-            raise errors.ChannelClosed("the interpreter is ending: no call is answered any more") from None
+        return running.outcome()
 
     def step(self, channel: Channel, work: Callable[[], T]) -> T:
         """What `work` gives, which may publish on the channel. The caller holds the turn, and flushes afterwards.

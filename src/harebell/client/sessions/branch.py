@@ -41,6 +41,7 @@ class Branch:
         self._manager = Manager(core)
         self._join = join
         self._timeout = timeout
+        self._open = self._abandoned = False
         self.xid = xid
 
     async def __aenter__(self) -> Self:
@@ -60,7 +61,17 @@ class Branch:
         except BaseException:
             self._leave()
             raise
+        self._open = True
+        if self._abandoned:
+            self.abandon()
         return self
+
+    def abandon(self) -> None:
+        """Roll it back without waiting for it; nothing where it has ended."""
+        self._abandoned = True
+        if self._open and self._core.branch is self:
+            self._fail()
+            self._leave()
 
     async def _begun(self, deadline: float) -> None:
         call = self._issue(c.DtxStart(_wire(self.xid), self._join, sync=True))
@@ -76,18 +87,20 @@ class Branch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         core = self._core
-        if core.branch is not self:  # its session has ended, or the state is lost
-            if kind is None:
+        if core.branch is not self:  # its session has ended, or the state is lost, or it was abandoned
+            if kind is None and not self._abandoned:
                 core.check()
                 raise errors.SessionStateLost(f"the branch ended with the state of session '{core.name}'")
             return
         try:
+            if kind is not None and issubclass(kind, asyncio.CancelledError):
+                self.abandon()  # a cancelled task does not wait for the network
+                return
+            self._open = False
             if kind is None:
                 await self._end()
             else:
-                call = self._fail()
-                if not issubclass(kind, asyncio.CancelledError):  # a cancelled task does not wait for the network
-                    await self._failed(call)
+                await self._failed(self._fail())
         finally:
             self._leave()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import uuid
 from collections.abc import Sequence
@@ -18,11 +19,14 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from harebell import errors
+from harebell.client import events as e
 from harebell.client.opening import Opening
 from harebell.client.recovery.policy import Backoff
 from harebell.client.sessions.core.transport import SessionTransport
+from harebell.client.sessions.harness import ConnectionHarness
 from harebell.client.sessions.recovery import SessionRecovery
 from harebell.client.sessions.session import Session
+from harebell.client.sessions.statistics import ConnectionStatistics
 from harebell.client.transport.dialling import Credentials, Dialer
 from harebell.client.url import ConnectionParameters, parameters_of
 from harebell.protocol.v010 import Map
@@ -44,6 +48,7 @@ def connect(
     timeout: float | None = None,
     heartbeat: int | None = None,
     context: ssl.SSLContext | None = None,
+    sock: socket.socket | None = None,
     credentials: Credentials | None = None,
     backoff: Backoff | None = DEFAULT_BACKOFF,
     give_up_after: float | None = None,
@@ -55,6 +60,7 @@ def connect(
                    included; 30 when the URL says nothing
     heartbeat      seconds, within the broker's limits; wins over the URL's; 0 takes the longest that the broker allows
     context        a TLS context of your own, for amqps; wins over the URL's files
+    sock           a connected socket to use: the URL gives all but the address, and the connection does not come back
     credentials    called at each dial for (user name, password or token); may be a coroutine function
     backoff        delays between the attempts to come back; None: the connection ends with its transport
     give_up_after  seconds without a connection after which it is closed with RecoveryGaveUp; None is never
@@ -71,7 +77,8 @@ def connect(
         if give_up_after is not None and (backoff is None or give_up_after < 0):
             raise errors.InvalidArgument(f"give_up_after={give_up_after!r}: seconds, 0 or more, and a backoff")
         hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
-        recovery = SessionRecovery(Dialer(SessionTransport, hosts, credentials), backoff, give_up_after)
+        dialer = Dialer(SessionTransport, hosts, credentials, sock)
+        recovery = SessionRecovery(dialer, backoff if sock is None else None, give_up_after)
         await recovery.first_dial()
         return Connection(recovery)
 
@@ -81,34 +88,57 @@ def connect(
 class Connection:
     """A connection to a broker, over every transport that carries it. Made by `connect`."""
 
+    # `recovery` is the client's own, and no public API; so is what a session stands on, and a consumer.
+
     def __init__(self, recovery: SessionRecovery) -> None:
-        self._recovery = recovery
+        self.recovery = recovery
 
     @property
     def state(self) -> State:
         if self.is_closed:
             return "closed"
-        return "reconnecting" if self._recovery.reviving else "open"
+        return "reconnecting" if self.recovery.reviving else "open"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used this moment; see `is_closed`."""
+        return self.state == "open"
 
     @property
     def is_closed(self) -> bool:
         """Whether it is closed for good; False while it is reconnecting."""
-        return self._recovery.reason is not None
+        return self.recovery.reason is not None
 
     @property
     def closed_reason(self) -> errors.HarebellError | None:
         """Why it is closed for good; None while it is open or reconnecting."""
-        return self._recovery.reason
+        return self.recovery.reason
 
     @property
     def parameters(self) -> ConnectionParameters:
         """Of the host that it is, or was last, connected to."""
-        return self._recovery.transport.parameters
+        return self.recovery.transport.parameters
 
     @property
     def server_properties(self) -> Map:
         """What the broker says about itself: product, version."""
-        return self._recovery.transport.handshake.server_properties
+        return self.recovery.transport.handshake.server_properties
+
+    def events(self) -> e.Events:
+        """What happens to the connection from now on: `async for event in connection.events()`.
+
+        Recovered says that the sessions are attached again, but for `skipped`, whose state the broker has lost.
+        """
+        return self.recovery.events()
+
+    def statistics(self) -> ConnectionStatistics:
+        """What the connection and its sessions, ended ones too, have published and got so far, in numbers."""
+        recovery = self.recovery
+        return ConnectionStatistics(**recovery.tally(), sessions=recovery.sessions, reconnects=recovery.transports - 1)
+
+    def test(self) -> ConnectionHarness:
+        """What a test does to a connection: cut it, keep it down, count."""
+        return ConnectionHarness(self.recovery)
 
     def session(
         self, name: str | None = None, *, timeout: int = 300, force: bool = False, keep: bool = False
@@ -132,13 +162,13 @@ class Connection:
             raise errors.InvalidArgument(f"the name of a session has 1 to {MOST_NAME} bytes")
 
         async def make() -> Session:
-            core = self._recovery.new_session(chosen, int(timeout), force=force)
+            core = self.recovery.new_session(chosen, int(timeout), force=force)
             try:
                 await core.opened(core.deadline(None))
             except BaseException:
                 core.hang_up(keep=name is not None)  # one of that name may be another program's
                 raise
-            return Session(core, keep=keep)
+            return Session(core, self.recovery, keep=keep)
 
         return Opening(make)
 
@@ -148,9 +178,9 @@ class Connection:
         The broker keeps sessions that were not closed for their timeout. One that does not answer within the timeout is
         left without its answer.
         """
-        transport = self._recovery.say_goodbye()
+        transport = self.recovery.say_goodbye()
         try:
-            async with asyncio.timeout(self._recovery.timeout if timeout is None else timeout):
+            async with asyncio.timeout(self.recovery.timeout if timeout is None else timeout):
                 await asyncio.shield(transport.gone)
         except TimeoutError:
             transport.abort()
@@ -160,7 +190,7 @@ class Connection:
 
     async def wait_closed(self) -> errors.HarebellError:
         """Wait until the connection has ended for good, and give the reason."""
-        await asyncio.shield(self._recovery.over)
+        await asyncio.shield(self.recovery.over)
         assert self.closed_reason is not None  # what `over` says
         return self.closed_reason
 
@@ -171,6 +201,6 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self._recovery.say_goodbye().closed()  # a cancelled task does not wait for the network
+            self.recovery.hang_up()  # a cancelled task does not wait for the network
             return
         await self.close()

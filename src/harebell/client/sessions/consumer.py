@@ -4,15 +4,15 @@
         delivery.accept()
 
 It lives on over a lost connection, and no delivery comes twice by it. It ends with the reason when the session ends or
-its state is lost, and without one after a cancel of our own. Leaving the `async with` block, or dropping the iterator,
-cancels the subscription and releases what was not taken.
+its state is lost, and without one after a cancel or a close of our own. Leaving the `async with` block, or dropping the
+iterator, cancels the subscription and releases what was not taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from harebell import errors
 from harebell.client.sessions.calls import Call, Sent
@@ -86,15 +86,15 @@ class Consumer:
             raise errors.InvalidArgument(f"window is {window}: 1 to {MOST_WINDOW} messages are possible")
         if window_bytes is not None and not 1 <= window_bytes <= MOST_CREDIT:
             raise errors.InvalidArgument(f"window_bytes is {window_bytes}: 1 to {MOST_CREDIT} are possible")
-        self._core = core
+        self.core = core
         self._loop = core.loop
-        self._starting: asyncio.Future[None] | None = None
+        self.starting: asyncio.Future[None] | None = None
         self._handed = 0
         self._queue = queue
         self._timeout = timeout
-        self._subscription = Subscription(core.loop, tag, no_ack=no_ack, browsing=browsing)
+        self.subscription = Subscription(core.loop, tag, no_ack=no_ack, browsing=browsing)
         self._commands = subscribe_commands(
-            self._subscription,
+            self.subscription,
             queue,
             FlowMode.WINDOW,
             window,
@@ -106,56 +106,56 @@ class Consumer:
     @property
     def tag(self) -> str:
         """The consumer tag, which is the destination of its transfers."""
-        return self._subscription.tag
+        return self.subscription.tag
 
     @property
     def buffered(self) -> int:
         """Deliveries that came and were not taken yet."""
-        return len(self._subscription.buffer)
+        return len(self.subscription.buffer)
 
     async def start(self) -> None:
         """Subscribe if that is not done. NotFound for a missing queue (the session ends with it), DeadlineExceeded."""
-        while self._starting is not None:
-            if self._starting.done():
+        while self.starting is not None:
+            if self.starting.done():
                 return
-            await asyncio.wait([self._starting])  # another task subscribes
-        starting = self._starting = self._loop.create_future()
-        subscription = self._subscription
-        self._core.deliveries.subscribe(subscription)
+            await asyncio.wait([self.starting])  # another task subscribes
+        starting = self.starting = self._loop.create_future()
+        subscription = self.subscription
+        self.core.deliveries.subscribe(subscription)
         call = Call(self._loop)
         try:
-            await self._core.call("message.subscribe", *self._commands, timeout=self._timeout, call=call)
+            await self.core.call("message.subscribe", *self._commands, timeout=self._timeout, call=call)
         except BaseException:
             if call.number is None:
-                self._core.deliveries.unsubscribe(subscription)
+                self.core.deliveries.unsubscribe(subscription)
             else:
-                self._core.deliveries.abandon(subscription)
-            self._subscription = Subscription(
+                self.core.deliveries.abandon(subscription)
+            self.subscription = Subscription(
                 self._loop, subscription.tag, no_ack=subscription.no_ack, browsing=subscription.browsing
             )
-            self._starting = None
+            self.starting = None
             raise
         finally:
             starting.set_result(None)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
         """End the subscription; what was not taken is released. In a session that has ended, or twice, no error."""
-        subscription = self._subscription
-        if self._subscribed and self._core.reason is None and self._core.lost is None:
-            await self._core.call("message.cancel", Sent(c.MessageCancel(self.tag, sync=True)), timeout=timeout)
+        subscription = self.subscription
+        if self._subscribed and self.core.reason is None and self.core.lost is None:
+            await self.core.call("message.cancel", Sent(c.MessageCancel(self.tag, sync=True)), timeout=timeout)
         returned = len(subscription.buffer)
         if not subscription.finished:
-            self._core.deliveries.unsubscribe(subscription)
+            self.core.deliveries.unsubscribe(subscription)
         if returned and not subscription.no_ack:
-            await self._core.call("message.release", Sent(c.ExecutionSync(sync=True)), timeout=timeout)
+            await self.core.call("message.release", Sent(c.ExecutionSync(sync=True)), timeout=timeout)
 
     @property
     def _started(self) -> bool:
-        return self._starting is not None and self._starting.done()
+        return self.starting is not None and self.starting.done()
 
     @property
     def _subscribed(self) -> bool:
-        return self._started and not self._subscription.finished
+        return self._started and not self.subscription.finished
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -165,7 +165,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self._core.deliveries.abandon(self._subscription)  # a cancelled task does not wait for the network
+            self.core.deliveries.abandon(self.subscription)  # a cancelled task does not wait for the network
             return
         try:
             await self.cancel()
@@ -182,12 +182,12 @@ class Consumer:
         self._handed += 1
         if not self._handed % FAIR:
             await asyncio.sleep(0)
-        if not self._subscription.buffer:
-            await self._subscription.filled()
-        return self._core.deliveries.take(self._subscription)
+        if not self.subscription.buffer:
+            await self.subscription.filled()
+        return cast(Delivery, self.core.deliveries.take(self.subscription))
 
     def __del__(self) -> None:
         # `async for` has no way to say that it was left; the last reference going away says it.
-        subscription: Subscription | None = getattr(self, "_subscription", None)
+        subscription: Subscription | None = getattr(self, "subscription", None)
         if subscription is not None and self._subscribed and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._core.deliveries.abandon, subscription)
+            self._loop.call_soon_threadsafe(self.core.deliveries.abandon, subscription)

@@ -7,7 +7,7 @@ the original ones as well.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from harebell import errors
 from harebell.client.messages import Message
@@ -18,7 +18,7 @@ from harebell.protocol.v010.codec import encode_command
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode
 from harebell.protocol.v091 import Properties, Table
 
-__all__ = ["Delivery", "Settler", "transfer"]
+__all__ = ["BaseDelivery", "Delivery", "Settler", "transfer"]
 
 
 def transfer(
@@ -60,32 +60,33 @@ def _command(exchange: str, sync: bool) -> c.MessageTransfer:
 class Settler(Protocol):
     """The session of a delivery, as far as the delivery knows it."""
 
-    def accept(self, delivery: Delivery) -> None: ...
-    def release(self, delivery: Delivery, *, set_redelivered: bool) -> None: ...
-    def reject(self, delivery: Delivery, text: str | None) -> None: ...
-    async def acquire(self, delivery: Delivery, timeout: float | None) -> bool: ...
+    def accept(self, delivery: BaseDelivery) -> None: ...
+    def release(self, delivery: BaseDelivery, *, set_redelivered: bool) -> None: ...
+    def reject(self, delivery: BaseDelivery, text: str | None) -> None: ...
+    def acquire(self, delivery: BaseDelivery, timeout: float | None) -> Any: ...  # a bool, or it awaits one
 
 
-class Delivery:
-    """A message that came to a consumer, or as the answer to `get`.
+class BaseDelivery:
+    """What the deliveries of the asyncio API and of the blocking one have in common.
 
     number        its number in the session (command id), which stays the same over a lost connection
     consumer_tag  of the consumer it is for
     acquired      whether it is taken out of its queue, for this session; browsed ones are not
     settled       whether it is accepted, released or rejected, or needs nothing of that
     generation    of the session's state: settling it makes no sense in a later one
+    settler       its session, as far as it is settled there: the client's own, and no public API
     """
 
     __slots__ = (
         "_body",
         "_content",
         "_properties",
-        "_session",
         "acquired",
         "consumer_tag",
         "generation",
         "number",
         "settled",
+        "settler",
     )
 
     def __init__(
@@ -100,7 +101,7 @@ class Delivery:
         settled: bool,
     ) -> None:
         self._content = content
-        self._session = session
+        self.settler = session
         self.consumer_tag = consumer_tag
         self.number = number
         self.generation = generation
@@ -165,19 +166,15 @@ class Delivery:
         raise LocalProtocolError when the delivery is settled or not acquired, SessionStateLost when the broker delivers
         it again, ChannelClosed when the session has ended.
         """
-        self._session.accept(self)
+        self.settler.accept(self)
 
     def release(self, *, set_redelivered: bool = False) -> None:
         """Give it back to its queue, at once even in a transaction; with `set_redelivered`, as redelivered."""
-        self._session.release(self, set_redelivered=set_redelivered)
+        self.settler.release(self, set_redelivered=set_redelivered)
 
     def reject(self, text: str | None = None) -> None:
         """Refuse it, at once even in a transaction: dead-lettered, or dropped. `text` says why, for the broker."""
-        self._session.reject(self, text)
-
-    async def acquire(self, *, timeout: float | None = None) -> bool:
-        """Take a browsed message out of its queue; whether it was still there. Then it is to be settled."""
-        return await self._session.acquire(self, timeout)
+        self.settler.reject(self, text)
 
     def __repr__(self) -> str:
         body = repr(self.body) if self.body_size <= 64 else f"{self.body[:48]!r}... ({self.body_size} bytes)"
@@ -185,3 +182,13 @@ class Delivery:
             f"Delivery({body}, exchange={self.exchange!r}, routing_key={self.routing_key!r}, number={self.number}, "
             f"redelivered={self.redelivered}, consumer_tag={self.consumer_tag!r})"
         )
+
+
+class Delivery(BaseDelivery):
+    """A message that came to a consumer, or as the answer to `get`."""
+
+    __slots__ = ()
+
+    async def acquire(self, *, timeout: float | None = None) -> bool:
+        """Take a browsed message out of its queue; whether it was still there. Then it is to be settled."""
+        return bool(await self.settler.acquire(self, timeout))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 
 from harebell import errors
+from harebell.client import events as e
 from harebell.client.core.slots import copy_of
 from harebell.client.recovery.policy import Backoff, Pauses
 from harebell.client.sessions.core.session import SessionCore
 from harebell.client.sessions.core.transport import SessionTransport
+from harebell.client.sessions.statistics import Tally, of_ended
 from harebell.client.transport.deadlines import Deadlines
 from harebell.client.transport.dialling import Dialer
 
@@ -24,10 +27,11 @@ logger = logging.getLogger("harebell.client")
 class SessionRecovery:
     """One connection, over every transport that carries it; the `Home` of its sessions.
 
-    timeout    seconds of a call that does not say otherwise
-    transport  the present one, or the last
-    reviving   the task that dials, while there is no connection
-    reason     why the connection is closed for good; then `over` is done
+    timeout        seconds of a call that does not say otherwise
+    transport      the present one, or the last; `transports` is how many there were
+    reviving       the task that dials, while there is no connection
+    reason         why the connection is closed for good; then `over` is done
+    may_reconnect  cleared by a test that wants an outage
     """
 
     transport: SessionTransport
@@ -39,32 +43,83 @@ class SessionRecovery:
         self.reviving: asyncio.Task[None] | None = None
         self.reason: errors.HarebellError | None = None
         self.over: asyncio.Future[None] = self.loop.create_future()
+        self.transports = 0
+        self.may_reconnect = asyncio.Event()
+        self.may_reconnect.set()
         self._dialer = dialer
         self._backoff = backoff
         self._pauses = None if backoff is None else Pauses(backoff)
         self._give_up_after = give_up_after
         self._cores: dict[str, SessionCore] = {}
         self._later: dict[SessionCore, asyncio.TimerHandle] = {}
+        self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
+        self._ended = Tally()  # of sessions that have ended
+        self._returning: set[SessionCore] = set()  # on the present transport, and not usable yet
+        self._skipped: list[e.Skipped] = []
 
     @property
     def peers(self) -> str:
         """The hosts, for error texts."""
         return self._dialer.peers
 
+    # -- events and statistics ---------------------------------------------------------------------------------------
+
+    def events(self) -> e.Events:
+        reader = e.Events(self.loop, self._readers.discard)
+        self._readers.add(reader)
+        if self.reason is not None:
+            reader.put(e.Closed(self.reason))
+        return reader
+
+    def _emit(self, event: e.Event) -> None:
+        for reader in tuple(self._readers):
+            reader.put(event)
+
+    @property
+    def sessions(self) -> int:
+        """How many have not ended."""
+        return len(self._cores)
+
+    def tally(self) -> Tally:
+        """What all sessions have done, those that have ended too."""
+        total = Tally(self._ended)
+        for core in self._cores.values():
+            total.update(core.tally())
+        return total
+
     # -- dialling ----------------------------------------------------------------------------------------------------
 
     async def first_dial(self) -> None:
         """Dial for the first time: once, to each host."""
-        self._carry(await self._dialer.dial(self.timeout, _dialling))
+        self._carry(await self._dialer.dial(self.timeout, self._dialling))
+
+    def _dialling(self, peer: str) -> None:
+        self._emit(e.Connecting(peer))
 
     def _carry(self, transport: SessionTransport) -> None:
         """Go on with an open transport."""
         self.transport = transport
+        self.transports += 1
         transport.on_end = self._lost
         if self._pauses is not None:
             self._pauses.succeeded(self.loop.time())
+        self._emit(e.Open(transport.parameters.peer))
+        self._returning = {core for core in self._cores.values() if core.attached_once}
+        self._skipped = []
         for core in tuple(self._cores.values()):
             self._attach(core)
+        if self.transports > 1 and not self._returning:
+            self._emit(e.Recovered())
+
+    def returned(self, core: SessionCore, error: errors.HarebellError | None = None) -> None:
+        """A session is usable again, or will not be: `error` says why."""
+        if core not in self._returning:
+            return
+        self._returning.discard(core)
+        if error is not None:
+            self._skipped.append(e.Skipped(f"session '{core.name}'", error))
+        if not self._returning:
+            self._emit(e.Recovered(self._skipped))
 
     def _lost(self, reason: errors.HarebellError) -> None:
         if self.reason is not None:
@@ -80,17 +135,20 @@ class SessionRecovery:
 
     async def _revive(self, pauses: Pauses, error: BaseException) -> None:
         """Dial again and again until that was successful."""
-        began = self.loop.time()
+        began, attempt = self.loop.time(), 0
         while True:
+            attempt += 1
             delay = pauses.next(self.loop.time())
             if self._give_up_after is not None and self.loop.time() + delay - began > self._give_up_after:
                 gave_up = errors.RecoveryGaveUp(f"no connection to {self.peers} for {self._give_up_after:g} s: {error}")
                 gave_up.__cause__ = error
                 self._end(gave_up)
                 return
+            self._emit(e.Reconnecting(attempt, delay, error))
             await asyncio.sleep(delay)
+            await self.may_reconnect.wait()
             try:
-                transport = await self._dialer.dial(self.timeout, _dialling)
+                transport = await self._dialer.dial(self.timeout, self._dialling)
             except errors.HarebellError as failed:
                 error = failed
                 continue
@@ -142,31 +200,48 @@ class SessionRecovery:
         if timer is not None:
             timer.cancel()
 
-    def forget(self, core: SessionCore) -> None:
+    def forget(self, core: SessionCore, reason: errors.HarebellError, *, ours: bool) -> None:
         self._cancel_later(core)
         if self._cores.get(core.name) is core:
             del self._cores[core.name]
+            self._ended.update(of_ended(core.tally()))
+        self.returned(core, None if ours else reason)
+        if not ours and self.reason is None:
+            self._emit(e.SessionEnded(core.name, reason))
+
+    async def end_elsewhere(self, name: str, timeout: float) -> None:
+        """End the session of that name at the broker, on a connection of its own: this one's is not told."""
+        other = SessionRecovery(self._dialer, None, None)
+        await other.first_dial()
+        try:
+            core = other.new_session(name, 0, force=True)
+            await core.opened(core.deadline(timeout))
+            await core.detach(core.deadline(timeout), keep=False)
+        finally:
+            transport = other.say_goodbye()
+            await asyncio.shield(transport.gone)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def say_goodbye(self) -> SessionTransport:
         """Close the connection, without waiting for the answer; the transport is gone when it has come."""
         self.transport.close()
-        self._end(errors.ChannelClosed("the connection was closed by this client"))
+        self._end(errors.ChannelClosed("the connection was closed by this client"), ours=True)
         return self.transport
 
-    def _end(self, reason: errors.HarebellError) -> None:
+    def hang_up(self) -> None:
+        """Say goodbye, and close the transport as soon as that is written."""
+        self.say_goodbye().closed()
+
+    def _end(self, reason: errors.HarebellError, *, ours: bool = False) -> None:
         if self.reason is not None:
             return
         self.reason = reason
         if self.reviving is not None and self.reviving is not asyncio.current_task():
             self.reviving.cancel()
         for core in tuple(self._cores.values()):
-            core.end(copy_of(reason))
+            core.end(copy_of(reason), ours=ours)
         self.deadlines.close()
+        self._emit(e.Closed(reason))
         if not self.over.done():
             self.over.set_result(None)
-
-
-def _dialling(peer: str) -> None:
-    """Nobody is told which host is dialled."""

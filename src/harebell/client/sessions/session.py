@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Iterable
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar, cast
 
 from harebell import errors
 from harebell.client.messages import Message, Publication
 from harebell.client.sessions.branch import Branch, Manager, Xid
-from harebell.client.sessions.calls import Batch, Call, Sent
+from harebell.client.sessions.calls import Call, Sent
 from harebell.client.sessions.consumer import Consumer, subscribe_commands
 from harebell.client.sessions.core.session import SessionCore
 from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.descriptions import ExchangeDescription, QueueDescription, exchange_of, queue_of
+from harebell.client.sessions.harness import SessionHarness
 from harebell.client.sessions.messages import Delivery, transfer
+from harebell.client.sessions.publish_many import PublishMany
+from harebell.client.sessions.recovery import SessionRecovery
+from harebell.client.sessions.statistics import SessionStatistics
 from harebell.client.sessions.transaction import Transaction
 from harebell.protocol.conversion.field_values import to_map
 from harebell.protocol.v010 import Command, Map, Struct, commands as c
@@ -30,17 +34,16 @@ from harebell.protocol.v091 import TableLike
 
 __all__ = ["Session"]
 
-CHUNK: Final = 256  # publications between two turns of the loop
-
 S = TypeVar("S", bound=Struct)
 
 
 class Session:
     """A session, over every connection that carries it. Made by `connection.session`."""
 
-    def __init__(self, core: SessionCore, *, keep: bool) -> None:
-        self._core = core
-        self._keep = keep
+    def __init__(self, core: SessionCore, recovery: SessionRecovery, *, keep: bool) -> None:
+        self.core = core
+        self.recovery = recovery
+        self.keep = keep
         self._manager = Manager(core)
         self._tags = 0
 
@@ -48,42 +51,50 @@ class Session:
 
     @property
     def name(self) -> str:
-        return self._core.name
+        return self.core.name
 
     @property
     def timeout(self) -> int | None:
         """Seconds that the broker keeps the session without a connection, as it was granted; None before that."""
-        return self._core.granted
+        return self.core.granted
 
     @property
     def resumed(self) -> bool:
         """Whether the broker had a session of this name when it was opened: its numbers go on."""
-        return self._core.resumed
+        return self.core.resumed
 
     @property
     def is_attached(self) -> bool:
         """Whether it can be used this moment; see `is_closed`."""
-        return self._core.usable
+        return self.core.usable
 
     @property
     def is_closed(self) -> bool:
         """Whether it has ended for good."""
-        return self._core.reason is not None
+        return self.core.reason is not None
 
     @property
     def closed_reason(self) -> errors.HarebellError | None:
         """Why it has ended; None before that."""
-        return self._core.reason
+        return self.core.reason
 
     @property
     def state_lost(self) -> errors.SessionStateLost | None:
         """Set when the broker no longer has the state of the session: see `start_over`."""
-        return self._core.lost
+        return self.core.lost
 
     @property
     def incomplete(self) -> int:
         """How many commands were sent and are not complete."""
-        return self._core.incomplete
+        return self.core.incomplete
+
+    def statistics(self) -> SessionStatistics:
+        """What the session has published and got so far, over all its connections, in numbers."""
+        return SessionStatistics(**self.core.tally(), subscriptions=self.core.deliveries.subscriptions)
+
+    def test(self) -> SessionHarness:
+        """What a test does to a session: have the broker lose its state."""
+        return SessionHarness(self.core, self.recovery)
 
     async def start_over(self, *, timeout: float | None = None) -> None:
         """Go on after the state is lost, with a new one.
@@ -92,7 +103,7 @@ class Session:
         queues are gone, a transaction is rolled back, and unsettled deliveries come again to a new consumer.
         LocalProtocolError when the state is not lost.
         """
-        await self._core.start_over(self._core.deadline(timeout))
+        await self.core.start_over(self.core.deadline(timeout))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -104,7 +115,7 @@ class Session:
         A session that has ended is no error. SessionStateLost when it has lost its state and has not started over;
         DeadlineExceeded when not all was completed in time: then the session is left without an answer.
         """
-        core = self._core
+        core = self.core
         if core.reason is not None:
             return
         lost, deadline = core.lost, core.deadline(timeout)
@@ -124,16 +135,16 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        core = self._core
+        core = self.core
         if kind is None:
-            await self.close(keep=self._keep)
+            await self.close(keep=self.keep)
         elif issubclass(kind, asyncio.CancelledError):
-            core.hang_up(keep=self._keep)  # a cancelled task does not wait for the network
+            core.hang_up(keep=self.keep)  # a cancelled task does not wait for the network
         elif core.reason is None:
             try:
-                await core.detach(core.deadline(None), keep=self._keep)
+                await core.detach(core.deadline(None), keep=self.keep)
             except errors.HarebellError:
-                core.hang_up(keep=self._keep)  # the block's own error is raised
+                core.hang_up(keep=self.keep)  # the block's own error is raised
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -152,14 +163,14 @@ class Session:
         it was held back, and is not sent; else it stays in the session and is published once, as it is when this call
         is cancelled. LocalProtocolError and InvalidArgument when it does not fit the wire: nothing is sent.
         """
-        core = self._core
+        core = self.core
         sent = transfer(message, exchange, routing_key, mandatory=mandatory, sync=True)
         core.check_transaction("publish")
         deadline = core.deadline(timeout)
         if not core.enter_nowait():
             await core.enter(deadline, "message.transfer")
         call = Call(core.loop)
-        call.number = number = core.issue(sent, call)
+        call.number = number = core.publish(sent, call)
         await core.answered(call, deadline, "message.transfer")
         if call.rejection is not None:
             raise call.rejection.error(number, exchange, routing_key)
@@ -178,49 +189,13 @@ class Session:
 
         PublishesFailed when some were refused or reached no queue: all others are published.
         """
-        if window < 1:
-            raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
-        core, count = self._core, 0
-        core.check_transaction("publish_many")
-        batch, deadline = Batch(core.loop), core.deadline(timeout)
-        between = max(1, window // 2)  # publications after which the broker is asked what is complete
+        many = PublishMany(self.core, window, self.core.deadline(timeout))
         if isinstance(publications, AsyncIterable):
             async for publication in publications:
-                await self._put(publication, count, batch, window, between, deadline)
-                count += 1
+                await many.put(publication)
         else:
-            for publication in publications:
-                await self._put(publication, count, batch, window, between, deadline)
-                count += 1
-                if not count % CHUNK:
-                    await asyncio.sleep(0)
-        await core.enter(deadline, "publish_many")
-        call = Call(core.loop)
-        core.issue(Sent(c.ExecutionSync(sync=True)), call)
-        await core.answered(call, deadline, "publish_many")
-        if batch.failures:
-            first = min(batch.failures)
-            raise errors.PublishesFailed(
-                f"{len(batch.failures)} of {count} publications failed, the first is {first}: {batch.failures[first]}",
-                batch.failures,
-            )
-        return count
-
-    async def _put(
-        self, publication: Publication, position: int, batch: Batch, window: int, between: int, deadline: float
-    ) -> None:
-        core, exchange, routing_key = self._core, publication.exchange, publication.routing_key
-        sent = transfer(publication.message, exchange, routing_key, mandatory=publication.mandatory)
-        while len(batch.incomplete) >= window and batch.error is None:
-            await core.wait(batch.change(), deadline, "publish_many")
-        if batch.error is not None:
-            raise batch.error
-        if not core.enter_nowait():
-            await core.enter(deadline, "publish_many")
-        batch.incomplete[core.issue(sent, batch)] = (position, exchange, routing_key)
-        if not (position + 1) % between:
-            core.issue(Sent(c.ExecutionSync(sync=True)))
-        core.flush()
+            await many.put_all(publications)
+        return await many.finish()
 
     async def sync(self, *, timeout: float | None = None) -> None:
         """Wait until everything so far is complete, settlements too (execution.sync)."""
@@ -234,7 +209,7 @@ class Session:
         One at a time. From the first one on the session is transactional: publishing and accepting outside of a
         transaction is a LocalProtocolError. What a consumer without acceptance (no_ack) gets belongs to none.
         """
-        return Transaction(self._core, timeout)
+        return Transaction(self.core, timeout)
 
     # -- distributed transactions ------------------------------------------------------------------------------------
 
@@ -248,7 +223,7 @@ class Session:
         60 seconds (`set_branch_timeout`), or whose session ends inside the block, is rolled back. NotAllowed for a name
         that is known already, NotFound with `join` for one that is not: both end the session.
         """
-        return Branch(self._core, xid, join, timeout)
+        return Branch(self.core, xid, join, timeout)
 
     async def prepare(self, xid: Xid, *, timeout: float | None = None) -> None:
         """Have a branch on disk: from now on it survives a restart, until it is committed or rolled back.
@@ -353,7 +328,7 @@ class Session:
         timeout: float | None,
     ) -> Consumer:
         return Consumer(
-            self._core, queue, tag=tag or self._new_tag("consumer"), window=window, window_bytes=window_bytes,
+            self.core, queue, tag=tag or self._new_tag("consumer"), window=window, window_bytes=window_bytes,
             no_ack=no_ack, browsing=browsing, exclusive=exclusive, selector=selector, arguments=arguments,
             timeout=timeout,
         )  # fmt: skip
@@ -367,7 +342,7 @@ class Session:
 
         When this is cancelled, a message that comes all the same goes back to the queue; with `no_ack` it is lost.
         """
-        core, deadline = self._core, self._core.deadline(timeout)
+        core, deadline = self.core, self.core.deadline(timeout)
         while True:
             subscription = Subscription(core.loop, self._new_tag("get"), no_ack=no_ack, browsing=False)
             tag, attempts = subscription.tag, core.attempts
@@ -377,7 +352,7 @@ class Session:
             try:
                 await core.call("message.flush", *commands, timeout=deadline - core.loop.time())
                 if subscription.buffer:
-                    return core.deliveries.take(subscription)
+                    return cast(Delivery, core.deliveries.take(subscription))
             finally:
                 core.deliveries.unsubscribe(subscription)
             if core.attempts == attempts:
@@ -488,7 +463,7 @@ class Session:
         await self._call(c.ExchangeDelete(name, if_unused, sync=True), timeout)
 
     async def _call(self, command: Command, timeout: float | None) -> Call:
-        return await self._core.call(command.NAME, Sent(command), timeout=timeout)
+        return await self.core.call(command.NAME, Sent(command), timeout=timeout)
 
     async def _ask(self, command: Command, kind: type[S], timeout: float | None) -> S:
         result = (await self._call(command, timeout)).result

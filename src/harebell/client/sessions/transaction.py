@@ -10,7 +10,7 @@ from typing import Self
 from harebell import errors
 from harebell.client.sessions.calls import Call, Sent
 from harebell.client.sessions.core.session import SessionCore
-from harebell.client.sessions.messages import Delivery
+from harebell.client.sessions.messages import BaseDelivery
 from harebell.protocol.v010 import commands as c
 
 __all__ = ["Transaction"]
@@ -29,7 +29,8 @@ class Transaction:
         self._core = core
         self._loop = core.loop
         self._timeout = timeout
-        self._accepted: list[Delivery] = []
+        self._accepted: list[BaseDelivery] = []
+        self._open = self._abandoned = False
 
     async def __aenter__(self) -> Self:
         core = self._core
@@ -48,22 +49,34 @@ class Transaction:
         except BaseException:
             self._end()
             raise
+        self._open = True
+        if self._abandoned:
+            self.abandon()
         return self
+
+    def abandon(self) -> None:
+        """Roll it back without waiting for it; nothing where it has ended."""
+        self._abandoned = True
+        if self._open and self._core.transaction is self._accepted:
+            self._roll_back()
+            self._end()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         core = self._core
-        if core.transaction is not self._accepted:  # its session has ended, or the state is lost
-            if kind is None:
+        if core.transaction is not self._accepted:  # its session has ended, or the state is lost, or it was abandoned
+            if kind is None and not self._abandoned:
                 core.check()
                 raise errors.SessionStateLost(f"the transaction ended with the state of session '{core.name}'")
             return
         try:
+            if kind is not None and issubclass(kind, asyncio.CancelledError):
+                self.abandon()  # a cancelled task does not wait for the network
+                return
+            self._open = False
             if kind is None:
                 await self._commit()
-            elif issubclass(kind, asyncio.CancelledError):
-                self._roll_back()  # a cancelled task does not wait for the network
             else:
                 await self._rolled_back()
         finally:

@@ -227,7 +227,7 @@ async def test_a_message_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> N
     on = upon(c.MessageFlow, send)
     async with scripted(on) as (url, _), connect(url, backoff=None) as connection:
         session = await connection.session("s")
-        monkeypatch.setattr(connection._recovery.transport.engine, "max_message_size", 100)
+        monkeypatch.setattr(connection.recovery.transport.engine, "max_message_size", 100)
         with pytest.raises(errors.RemoteProtocolError, match="more than 100 bytes"):
             async with session.consume("q") as consumer:
                 await anext(consumer)

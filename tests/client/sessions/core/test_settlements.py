@@ -16,6 +16,7 @@ from harebell.protocol.v010.values import MAX_RANGES, Ranges
         ([0], [((0, 0),)]),
         ([3, 1, 2], [((1, 3),)]),
         ([5, 1, 2, 9, 8], [((1, 2), (5, 5), (8, 9))]),
+        ([4, 4, 5, 4], [((4, 5),)]),
         ([(1 << 32) - 1, 1 << 32], [(((1 << 32) - 1, 0),)]),
     ],
 )
@@ -30,14 +31,25 @@ def test_sets_fit_a_command() -> None:
 
 def test_commands() -> None:
     settlements = Settlements()
+    completed: list[tuple[int, int]] = []
+
+    def complete(low: int, high: int) -> None:
+        completed.append((low, high))
+
     assert not settlements
+    assert settlements.gather(complete) == (0, 0, 0)
     for number in (1, 2, 5):
-        settlements.accept(number)
-    settlements.release(3, set_redelivered=True)
-    settlements.release(4, set_redelivered=False)
-    settlements.reject(6, "bad")
-    settlements.reject(7, "bad")
-    settlements.reject(8, None)
+        settlements.accepted.append(number)
+    settlements.released(True).append(3)
+    settlements.released(False).append(4)
+    settlements.rejected("bad").append(6)
+    settlements.rejected("bad").append(7)
+    settlements.rejected(None).append(8)
+    settlements.taken.append(20)
+    assert settlements
+    assert settlements.gather(complete) == (3, 2, 3)
+    assert completed == [(1, 8), (20, 20)]
+    assert settlements.gather(complete) == (0, 0, 0)
     assert settlements
     assert settlements.commands() == [
         c.MessageAccept(((1, 2), (5, 5))),
@@ -47,6 +59,14 @@ def test_commands() -> None:
         c.MessageReject(((8, 8),), 0, None),
     ]
     assert settlements.commands() == []
-    settlements.reject(1, None)
+    assert not settlements
+
+
+def test_what_is_cleared_is_gone() -> None:
+    settlements = Settlements()
+    settlements.rejected(None).append(1)
+    settlements.gather(lambda low, high: None)
+    settlements.accepted.append(2)
     settlements.clear()
     assert not settlements
+    assert settlements.commands() == []

@@ -1,18 +1,20 @@
 """The deliveries of a session: to which subscription a transfer belongs, and how each is settled.
 
 A transfer is complete when its delivery is settled, or taken where there is nothing to settle: the window counts that.
-What belongs to no subscription, because it was cancelled meanwhile, is released.
+What belongs to no subscription, because it was cancelled meanwhile, is released. What is noted by a call takes effect
+before the next output (`gather`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from harebell import errors
 from harebell.client.sessions.calls import Call, Sent, Waiting
 from harebell.client.sessions.core.settlements import Settlements, ranges_of
 from harebell.client.sessions.core.subscription import Subscription
-from harebell.client.sessions.messages import Delivery
+from harebell.client.sessions.messages import BaseDelivery, Delivery, Settler
 from harebell.protocol.v010 import Command, Content, commands as c
 from harebell.protocol.v010.structs import Acquired
 
@@ -26,13 +28,13 @@ class Owner(Protocol):
 
     name: str
     generation: int
-    transaction: list[Delivery] | None
+    transaction: list[BaseDelivery] | None
     reason: errors.HarebellError | None
     lost: errors.SessionStateLost | None
 
     def check(self) -> None: ...
     def check_transaction(self, what: str) -> None: ...
-    def complete(self, number: int) -> None: ...
+    def flush(self) -> None: ...
     def defer(self, command: Command, waiting: Waiting | None = None) -> None: ...
     async def call(
         self, what: str, *commands: Sent, timeout: float | None = None, call: Call | None = None
@@ -42,25 +44,45 @@ class Owner(Protocol):
 class Deliveries:
     """The deliveries of one session.
 
-    settlements  those that are not issued yet
-    held         how many deliveries are to be settled
+    settlements  what is noted, and not sent yet
+    settler      what settles the deliveries that a program has
+    make         their class: that of the asyncio API, or of the blocking one
+    received     how many there were; of these `accepted`, `released` and `rejected`
     """
 
     def __init__(self, session: Owner) -> None:
         self._session = session
         self._subscriptions: dict[str, Subscription] = {}
         self._routes: dict[bytes, Subscription | None] = {}
+        self._held = 0
         self.settlements = Settlements()
-        self.held = 0
+        self.settler: Settler = self
+        self.make: type[BaseDelivery] = Delivery
+        self.received = self.accepted = self.released = self.rejected = 0
 
-    def end(self, reason: errors.HarebellError) -> None:
-        """The session has ended, or its state is lost."""
+    @property
+    def held(self) -> int:
+        """How many deliveries are to be settled."""
+        return self._held
+
+    @property
+    def buffered(self) -> int:
+        """How many came, and were not taken yet."""
+        return sum(len(subscription.buffer) for subscription in self._subscriptions.values())
+
+    @property
+    def subscriptions(self) -> int:
+        """How many there are."""
+        return len(self._subscriptions)
+
+    def end(self, reason: errors.HarebellError | None) -> None:
+        """The session has ended, or its state is lost; None: it was left by this client."""
         subscriptions, self._subscriptions = self._subscriptions, {}
         for subscription in subscriptions.values():
             subscription.end(reason)
         self._routes.clear()
         self.settlements.clear()
-        self.held = 0
+        self._held = 0
 
     def receive(self, number: int, content: Content) -> None:
         """Give a transfer to its subscription. RemoteProtocolError when it is malformed."""
@@ -71,15 +93,23 @@ class Deliveries:
             if len(self._routes) >= MOST_ROUTES:
                 self._routes.clear()
             subscription = self._routes[content.command] = self._subscriptions.get(command.destination or "")
+        self.received += 1
         if subscription is None:
-            self.settlements.release(number, set_redelivered=False)
-            self._session.complete(number)
+            self._held += 1  # until the next output
+            self.settlements.released(False).append(number)
+            self._session.flush()
             return
         acquired, settled = not subscription.browsing, subscription.no_ack
-        self.held += acquired and not settled
+        self._held += acquired and not settled
         subscription.add(
-            Delivery(
-                content, self, subscription.tag, number, self._session.generation, acquired=acquired, settled=settled
+            self.make(
+                content,
+                self.settler,
+                subscription.tag,
+                number,
+                self._session.generation,
+                acquired=acquired,
+                settled=settled,
             )
         )
 
@@ -92,8 +122,13 @@ class Deliveries:
         """Give back what was not taken, and what still comes."""
         if self._subscriptions.pop(subscription.tag, None) is not None:
             self._routes.clear()
-        for delivery in subscription.buffer:
-            self._give_back(delivery)
+        buffer = subscription.buffer
+        while buffer:
+            try:
+                delivery = buffer.popleft()
+            except IndexError:  # a thread has taken the last one
+                break
+            self.give_back(delivery)
         subscription.end(None)
 
     def abandon(self, subscription: Subscription) -> None:
@@ -102,22 +137,33 @@ class Deliveries:
             self.unsubscribe(subscription)
             self._session.defer(c.MessageCancel(subscription.tag))
 
-    def take(self, subscription: Subscription) -> Delivery:
+    def take(self, subscription: Subscription) -> BaseDelivery:
         """The next delivery of a subscription that has one."""
         delivery = subscription.buffer.popleft()
         if delivery.settled or not delivery.acquired:
-            self._session.complete(delivery.number)
+            self._session.flush()
+            self.settlements.taken.append(delivery.number)
         return delivery
 
-    def _give_back(self, delivery: Delivery) -> None:
-        if not delivery.settled:
-            delivery.settled = True
-            if delivery.acquired:
-                self.settlements.release(delivery.number, set_redelivered=False)
-                self.held -= 1
-        self._session.complete(delivery.number)
+    def give_back(self, delivery: BaseDelivery) -> None:
+        """Release a delivery that nobody has, and that was not settled; nothing where its session has ended."""
+        session = self._session
+        if session.reason is not None or session.lost is not None or delivery.generation != session.generation:
+            return
+        if delivery.acquired and not delivery.settled:
+            self._note(delivery, self.settlements.released(False).append)
+        else:
+            self._note(delivery, self.settlements.taken.append)
 
-    def _settles(self, delivery: Delivery, what: str) -> None:
+    def gather(self, complete: Callable[[int, int], None]) -> None:
+        """Complete what was settled, and what was taken with nothing to settle."""
+        accepted, released, rejected = self.settlements.gather(complete)
+        self._held -= accepted + released + rejected
+        self.accepted += accepted
+        self.released += released
+        self.rejected += rejected
+
+    def _settles(self, delivery: BaseDelivery, what: str) -> None:
         session = self._session
         if session.reason is not None:
             session.check()
@@ -129,37 +175,37 @@ class Deliveries:
             why = "is settled already" if delivery.settled else "is not acquired: acquire() comes first"
             raise errors.LocalProtocolError(f"{what}: delivery {delivery.number} {why}")
 
-    def _settled(self, delivery: Delivery) -> None:
+    def _note(self, delivery: BaseDelivery, note: Callable[[int], None]) -> None:
+        self._session.flush()
+        number = delivery.number
         delivery.settled = True
-        self.held -= 1
-        self._session.complete(delivery.number)
+        note(number)  # a call of C: no signal comes between these two
 
-    def accept(self, delivery: Delivery) -> None:
+    def accept(self, delivery: BaseDelivery) -> None:
+        session = self._session
         self._settles(delivery, "accept")
-        self._session.check_transaction("accept")
-        self.settlements.accept(delivery.number)
-        self._settled(delivery)
-        if self._session.transaction is not None:
-            self._session.transaction.append(delivery)
+        session.check_transaction("accept")
+        if session.transaction is not None:
+            session.transaction.append(delivery)
+        self._note(delivery, self.settlements.accepted.append)
 
-    def release(self, delivery: Delivery, *, set_redelivered: bool) -> None:
+    def release(self, delivery: BaseDelivery, *, set_redelivered: bool) -> None:
         self._settles(delivery, "release")
-        self.settlements.release(delivery.number, set_redelivered=set_redelivered)
-        self._settled(delivery)
+        self._note(delivery, self.settlements.released(set_redelivered).append)
 
-    def reject(self, delivery: Delivery, text: str | None) -> None:
+    def reject(self, delivery: BaseDelivery, text: str | None) -> None:
         self._settles(delivery, "reject")
-        self.settlements.reject(delivery.number, text)
-        self._settled(delivery)
+        self._note(delivery, self.settlements.rejected(text).append)
 
-    def acquired_again(self, deliveries: list[Delivery]) -> None:
+    def acquired_again(self, deliveries: list[BaseDelivery]) -> None:
         """A transaction was rolled back: what was accepted in it can be settled again."""
         for delivery in deliveries:
             if delivery.generation == self._session.generation and delivery.settled:
                 delivery.settled = False
-                self.held += 1
+                self._held += 1
+                self.accepted -= 1
 
-    async def acquire(self, delivery: Delivery, timeout: float | None) -> bool:
+    async def acquire(self, delivery: BaseDelivery, timeout: float | None) -> bool:
         if delivery.acquired:
             raise errors.LocalProtocolError(f"acquire: delivery {delivery.number} is acquired")
         if delivery.generation != self._session.generation:
@@ -168,5 +214,5 @@ class Deliveries:
         call = await self._session.call(command.NAME, Sent(command), timeout=timeout)
         if isinstance(call.result, Acquired) and call.result.transfers:
             delivery.acquired, delivery.settled = True, False
-            self.held += 1
+            self._held += 1
         return delivery.acquired

@@ -30,7 +30,8 @@ from harebell.client.sessions.core import refusals
 from harebell.client.sessions.core.deliveries import Deliveries
 from harebell.client.sessions.core.gate import Gate
 from harebell.client.sessions.core.transport import SessionTransport
-from harebell.client.sessions.messages import Delivery
+from harebell.client.sessions.messages import BaseDelivery
+from harebell.client.sessions.statistics import Tally
 from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.protocol.v010 import (
     AttachmentState,
@@ -77,8 +78,11 @@ class Home(Protocol):
     def attach_later(self, core: SessionCore) -> None:
         """Attach it again after a pause: another connection has the session now."""
 
-    def forget(self, core: SessionCore) -> None:
-        """The session has ended."""
+    def returned(self, core: SessionCore, error: errors.HarebellError | None = None) -> None:
+        """The session is usable again on a new transport, or, by this error, will not be."""
+
+    def forget(self, core: SessionCore, reason: errors.HarebellError, *, ours: bool) -> None:
+        """The session has ended for this reason; `ours`: because this client has left it."""
 
 
 class SessionCore:
@@ -89,7 +93,7 @@ class SessionCore:
     generation  of its state: deliveries of an earlier one cannot be settled
     granted     seconds that the session outlives its connection; None before the broker has said so
     resumed     whether the broker had the session when it was first attached
-    attempts    how often it was attached, or it was tried
+    attempts    how often it was attached, or it was tried; `attached_once`: it was
     selected    tx.select was issued; `transaction`: the deliveries accepted in the one that is open
     branch      that of a distributed transaction that is worked in; `dtx_selected`: dtx.select was issued
     """
@@ -105,13 +109,14 @@ class SessionCore:
         self.granted: int | None = None
         self.resumed = False
         self.selected = False
-        self.transaction: list[Delivery] | None = None
+        self.transaction: list[BaseDelivery] | None = None
         self.dtx_selected = False
         self.branch: object | None = None
         self._timeout = timeout
         self._force = force
-        self.attempts = 0  # attaches sent
-        self._attached_once = False
+        self.attempts = 0
+        self.attached_once = False
+        self._published = self._refused = self._resent = self._reattached = self._losses = 0
         self._state: State[Sent] = State(self.wire_name, SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62))
         self._transport: SessionTransport | None = None
         self._channel = 0
@@ -136,6 +141,29 @@ class SessionCore:
         return self._state.sending.incomplete
 
     @property
+    def timeout(self) -> float:
+        """Seconds of a call that does not say otherwise."""
+        return self._home.timeout
+
+    def tally(self) -> Tally:
+        """What it has done so far."""
+        deliveries = self.deliveries
+        return Tally(
+            published=self._published,
+            refused=self._refused,
+            incomplete=self.incomplete,
+            resent=self._resent,
+            delivered=deliveries.received,
+            accepted=deliveries.accepted,
+            released=deliveries.released,
+            rejected=deliveries.rejected,
+            held=deliveries.held,
+            buffered=deliveries.buffered,
+            reattached=self._reattached,
+            lost=self._losses,
+        )
+
+    @property
     def attached(self) -> bool:
         transport = self._transport
         return transport is not None and transport.engine.attachments.get(self._channel) is AttachmentState.ATTACHED
@@ -155,7 +183,7 @@ class SessionCore:
         self._transport, self._channel = transport, channel
         self.attempts += 1
         transport.channels[channel] = self
-        transport.engine.send_control(channel, k.SessionAttach(self.wire_name, self._force or self._attached_once))
+        transport.engine.send_control(channel, k.SessionAttach(self.wire_name, self._force or self.attached_once))
         transport.flush()
 
     def transport_lost(self, reason: errors.HarebellError) -> None:
@@ -168,7 +196,8 @@ class SessionCore:
             self._detaching.set_result(False)
 
     def _attached(self) -> None:
-        self._attached_once = True
+        self._reattached += self.attached_once
+        self.attached_once = True
         self._control(k.SessionRequestTimeout(self._timeout))
         for control in self._state.attached():
             self._control(control)
@@ -179,10 +208,10 @@ class SessionCore:
         if self.reason is not None:
             return
         if self._detaching is not None and not self._detaching.done():
-            self.end(refusals.closed(self.name))
+            self.end(refusals.closed(self.name), ours=True)
             self._detaching.set_result(True)
             return
-        if code == DetachCode.SESSION_BUSY and not self._attached_once and self.attempts > 1:
+        if code == DetachCode.SESSION_BUSY and not self.attached_once and self.attempts > 1:
             self._home.attach_later(self)  # an attach was cut: the lost connection has the session
             return
         self.end(refusals.detached(self.name, code))
@@ -205,8 +234,10 @@ class SessionCore:
     def _state_lost(self) -> None:
         self._lost_here = True
         if self.lost is None:
+            self._losses += 1
             self.lost = refusals.state_lost(self.name, len(self._state.sending.unsafe()), self.deliveries.held)
-            self._forget(self.lost)
+            self._forget(self.lost, ours=False)
+        self._home.returned(self, self.lost)
         self._change()
 
     def _continued(self, error: errors.RemoteProtocolError) -> None:
@@ -215,13 +246,13 @@ class SessionCore:
         self._say_detach(keep=True)
         self.end(refusals.continued(self.name, unknown, self.deliveries.held, error))
 
-    def _forget(self, reason: errors.HarebellError) -> None:
-        """Nothing that was begun goes on."""
+    def _forget(self, reason: errors.HarebellError, *, ours: bool) -> None:
+        """Nothing that was begun goes on; iterations end without an error where this client has left the session."""
         waiting, self._waiting = self._waiting, {}
         for each in (*waiting.values(), *(late for _, late in self._deferred if late is not None)):
             each.failed(reason)
         self._deferred.clear()
-        self.deliveries.end(reason)
+        self.deliveries.end(None if ours else reason)
         self.selected, self.transaction = False, None
         self.dtx_selected, self.branch = False, None
 
@@ -338,10 +369,10 @@ class SessionCore:
         self._put(sent)
         return number
 
-    def complete(self, number: int) -> None:
-        """A transfer of the broker's is complete."""
-        self._state.receiving.complete(number)
-        self.flush()
+    def publish(self, sent: Sent, waiting: Waiting) -> int:
+        """Send a message now, as `issue` does. Returns its number."""
+        self._published += 1
+        return self.issue(sent, waiting)
 
     def flush(self) -> None:
         """Have the output written with the loop's next turn."""
@@ -350,13 +381,15 @@ class SessionCore:
 
     def defer(self, command: Command, waiting: Waiting | None = None) -> None:
         """Issue a command as soon as there is room, behind all settlements so far, and before what is issued later."""
+        self.deliveries.gather(self._state.receiving.complete)
         for settlement in self.deliveries.settlements.commands():
             self._deferred.append((Sent(settlement), None))
         self._deferred.append((Sent(command), waiting))
         self.flush()
 
     def settle(self) -> None:
-        """Issue what was deferred, and the settlements that were gathered, where there is room."""
+        """Complete what was settled, and issue what was deferred, and the settlements, where there is room."""
+        self.deliveries.gather(self._state.receiving.complete)
         if self.usable:
             self._issue_deferred()
             if self.deliveries.settlements and self._room():
@@ -470,6 +503,7 @@ class SessionCore:
             for number in range(max(low, self._state.sending.mark), min(high, self._state.sending.next - 1) + 1):
                 waiting = self._waiting.get(number)
                 if waiting is not None:
+                    self._refused += 1
                     waiting.rejected(number, rejection)
 
     def _receive_control(self, control: Control) -> None:
@@ -508,6 +542,7 @@ class SessionCore:
             return
         for said in reaction.to_send:
             if isinstance(said, Again):
+                self._resent += 1
                 self._put(said.item)
             else:
                 self._control(said)
@@ -520,6 +555,7 @@ class SessionCore:
                 if each is not None:
                     each.completed(number)
         if self._state.ready and not was_ready:
+            self._home.returned(self)
             self._change()
         else:
             self._gate.open()
@@ -535,12 +571,12 @@ class SessionCore:
             self._control(k.SessionDetach(self.wire_name))
         self.end(error)
 
-    def end(self, reason: errors.HarebellError) -> None:
-        """The session is over, for this reason."""
+    def end(self, reason: errors.HarebellError, *, ours: bool = False) -> None:
+        """The session is over, for this reason; `ours`: this client has left it."""
         if self.reason is None:
             self.reason = reason
-            self._forget(reason)
-            self._home.forget(self)
+            self._forget(reason, ours=ours)
+            self._home.forget(self, reason, ours=ours)
             self._change()
 
     async def detach(self, deadline: float, *, keep: bool) -> None:
@@ -560,7 +596,7 @@ class SessionCore:
             if self._transport is not None:
                 self.settle()
                 self._say_detach(keep=keep)
-            self.end(refusals.closed(self.name))
+            self.end(refusals.closed(self.name), ours=True)
 
     def _say_detach(self, *, keep: bool) -> None:
         if self.usable:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Protocol
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
-from harebell.client.sessions.messages import Delivery
+from harebell.client.sessions.messages import BaseDelivery
 
 __all__ = ["Subscription"]
+
+
+class Waiting(Protocol):
+    """Something that waits for a delivery."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: None, /) -> None: ...
 
 
 class Subscription:
@@ -19,32 +27,33 @@ class Subscription:
     no_ack    accept-mode none
     browsing  acquire-mode not-acquired
     buffer    deliveries that were not taken
+    waiters   those who wait for one: futures, or threads
     reason    why it has ended, where that was not the program's wish; `finished` in any case
     """
 
-    __slots__ = ("_loop", "_waiters", "browsing", "buffer", "finished", "no_ack", "reason", "tag")
+    __slots__ = ("_loop", "browsing", "buffer", "finished", "no_ack", "reason", "tag", "waiters")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tag: str, *, no_ack: bool, browsing: bool) -> None:
         self._loop = loop
         self.tag = tag
         self.no_ack = no_ack
         self.browsing = browsing
-        self.buffer: deque[Delivery] = deque()
+        self.buffer: deque[BaseDelivery] = deque()
         self.finished = False
         self.reason: errors.HarebellError | None = None
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.waiters: deque[Waiting] = deque()
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: BaseDelivery) -> None:
         self.buffer.append(delivery)
-        self._wake()
+        self.wake()
 
     def end(self, reason: errors.HarebellError | None) -> None:
         """Nothing comes any more; what is in the buffer is not handed out."""
         if not self.finished:
             self.finished, self.reason = True, reason
             self.buffer.clear()
-            while self._waiters:
-                self._wake()
+            while self.waiters:
+                self.wake()
 
     async def filled(self) -> None:
         """Wait until there is a delivery. Raises what has ended the subscription, or StopAsyncIteration."""
@@ -54,19 +63,20 @@ class Subscription:
                     raise copy_of(self.reason)
                 raise StopAsyncIteration
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._waiters.append(waiter)
+            self.waiters.append(waiter)
             try:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled() and self.buffer:
-                    self._wake()  # this one was woken and goes: the next in line takes the delivery
-                elif waiter in self._waiters:
-                    self._waiters.remove(waiter)
+                    self.wake()  # this one was woken and goes: the next in line takes the delivery
+                elif waiter in self.waiters:
+                    self.waiters.remove(waiter)
                 raise
 
-    def _wake(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
+    def wake(self) -> None:
+        """Wake the first that waits for a delivery."""
+        while self.waiters:
+            waiter = self.waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return
