@@ -11,6 +11,7 @@ from harebell import errors
 from harebell.client.messages import Delivery
 from harebell.protocol.v091 import Properties
 from harebell.protocol.v091.fields import Table
+from harebell.spark.connection import NoService
 
 
 @dataclass
@@ -209,6 +210,11 @@ class FakeStreamLink(FakeLinkBase):
         self.reads = 0
         self.answered = False
         self.product = stream.product
+
+    @property
+    def channel(self) -> Any:
+        """Only for services, which it has none of."""
+        raise NoService("no service")
 
     def count(self, queue: str) -> int:
         return max(0, len(self.stream.numbers) + self.stream.records - self.stream.count_lag)

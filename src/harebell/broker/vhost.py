@@ -239,8 +239,10 @@ class VirtualHost:
         stream, when everything exists that they may be dead-lettered to. OSError when the disk refuses.
         """
         queue: Queue
+        stored = folder
         if settings.queue_type == "stream" and folder is not None:
-            queue = StreamQueue(self, name, arguments, settings, self._open_log(name, folder, recovered))
+            folder, stream = self._open_log(name, folder, recovered)
+            queue = StreamQueue(self, name, arguments, settings, stream)
         else:
             queue = (GroupQueue if settings.message_group is not None else ClassicQueue)(
                 self,
@@ -257,6 +259,8 @@ class VirtualHost:
         self.queues[name] = queue
         self.router.add_queue(name)
         queue.decorate(self._host.decorators)
+        if folder is not None and folder != stored:
+            self._store_queue(queue)
         if folder is not None and isinstance(queue, ClassicQueue) and not recovered:
             try:
                 self.open_journal(queue)
@@ -270,17 +274,24 @@ class VirtualHost:
         stream = settings.queue_type == "stream"
         return self._store.streams.new_folder() if stream else self._store.new_queue_folder()
 
-    def _open_log(self, name: str, folder: str, recovered: bool) -> StreamLog:
-        stream = self._recover_log(name, folder) if recovered else self._store.streams.create(folder)
+    def _open_log(self, name: str, folder: str, recovered: bool) -> tuple[str, StreamLog]:
+        """The stream's log and its folder: another one where the old one is gone, for it is another stream then."""
+        streams = self._store.streams
+        if not recovered:
+            stream = streams.create(folder)
+        else:
+            try:
+                stream = self._recover_log(name, folder)
+            except FileNotFoundError as error:
+                log.error("stream '%s' in vhost '%s': %s is gone; the stream is empty", name, self.name, error.filename)
+                folder = streams.new_folder()
+                stream = streams.create(folder)
         stream.on_damage = partial(self._report_damage, name)
-        return stream
+        return folder, stream
 
     def _recover_log(self, name: str, folder: str) -> StreamLog:
-        try:
-            stream = self._store.streams.recover(folder)
-        except FileNotFoundError as error:
-            log.error("stream '%s' in vhost '%s': %s is gone; the stream is empty", name, self.name, error.filename)
-            return self._store.streams.create(folder)
+        """The log in that folder, its damages reported. FileNotFoundError when there is no folder."""
+        stream = self._store.streams.recover(folder)
         for damage in stream.damages:
             self._report_damage(name, damage)
         if stream.cut:

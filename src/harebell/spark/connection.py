@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harebell.client.messages import Delivery, Publication, Returned
     from harebell.protocol.v091 import Table
 
-__all__ = ["TRANSIENT", "Link", "ask_service", "probe_family", "retrying", "stream_offset"]
+__all__ = ["TRANSIENT", "Link", "NoService", "ask_service", "probe_family", "retrying", "stream_offset"]
 
 log = logging.getLogger("harebell.spark")
 
@@ -58,6 +58,10 @@ TRANSIENT: Final = (
     ConnectionError,
     TimeoutError,
 )
+# Refusals of a service that are about what was asked for.
+_REFUSALS: Final = {
+    kind.reply_name.lower(): kind for kind in (errors.NotFound, errors.PreconditionFailed, errors.ResourceLocked)
+}
 REPLIES: Final = "amq.rabbitmq.reply-to"
 _BACKOFF: Final = Backoff(0.1, 3.0)
 
@@ -215,10 +219,14 @@ def _ignore(returned: Returned) -> None:
     pass
 
 
+class NoService(errors.NotFound):
+    """The broker has no such service: it is no Harebell, or an older one."""
+
+
 def ask_service(link: Link, service: str, body: bytes, timeout: float) -> Any:
     """The answer of a service of Harebell's exchange amq.system, out of its JSON.
 
-    Raises NotFound without the service (another broker), DeadlineExceeded, and AccessRefused when it refuses.
+    Raises NoService, DeadlineExceeded, and what the service refuses with: NotFound, ..., AccessRefused for the rest.
     """
     channel = link.channel
     channel.confirm_select()
@@ -226,13 +234,19 @@ def ask_service(link: Link, service: str, body: bytes, timeout: float) -> Any:
         try:
             channel.publish(Message(body, reply_to=REPLIES), "amq.system", service, mandatory=True)
         except errors.Unroutable:
-            raise errors.NotFound(f"the broker has no service {service}") from None
+            raise NoService(f"the broker has no service {service}") from None
+        except errors.NotFound:  # the exchange
+            raise NoService(f"the broker has no service {service}") from None
         arrived = replies.receive(1, timeout=timeout)
     if not arrived:
         raise errors.DeadlineExceeded(f"{service}: no answer within {timeout:g} s")
     answer = json.loads(arrived[0].body)
     if isinstance(answer, dict) and "error" in answer:
-        raise errors.AccessRefused(f"{service}: {answer.get('reason', answer['error'])}")
+        reason = str(answer.get("reason", answer["error"]))
+        refusal = _REFUSALS.get(answer["error"])
+        if refusal is None:
+            raise errors.AccessRefused(f"{service}: {reason}")
+        raise refusal(reason.removeprefix(f"{refusal.reply_name} - "))
     return answer
 
 

@@ -133,6 +133,11 @@ ROWS: dict[str, Row] = {
     "`amq.ping`, answered by a direct reply": (Ask("amq.ping", "direct"), (SYSTEM,)),
     "`amq.stats`": (Ask("amq.stats", "direct"), (SYSTEM,)),
     "`amq.routes`": (Ask("amq.routes", "direct"), (SYSTEM,)),
+    "`amq.queue`": (Ask("amq.queue", "direct", {"queue": "q"}), (SYSTEM, read("queue", "q"))),
+    "`amq.queue` of a queue that does not exist": (
+        Ask("amq.queue", "direct", {"queue": "nope"}),
+        (SYSTEM, read("queue", "nope")),
+    ),
     "`amq.lease`": (Ask("amq.lease", "direct"), (SYSTEM,)),
     "`amq.change-queue`": (Ask("amq.change-queue", "direct", CHANGE), (SYSTEM, configure("queue", "q"))),
     "`amq.change-queue`, not answered": (Ask("amq.change-queue", "", CHANGE), (SYSTEM, configure("queue", "q"))),

@@ -48,6 +48,16 @@ def test_routes(client: Client) -> None:
             "arguments": {}} in routes["bindings"]  # fmt: skip
 
 
+def test_a_queue(client: Client) -> None:
+    client.declare()
+    client.publish("q")
+    body = json.dumps({"queue": "q"}).encode()
+    assert json.loads(ask(client, "amq.queue", body).body) == {
+        "queue": "q", "type": "classic", "messages_ready": 1, "consumers": 0
+    }  # fmt: skip
+    assert json.loads(ask(client, "amq.queue", b'{"queue": "none"}').body)["error"] == "not_found"
+
+
 def test_without_reply_to_nothing_is_said(client: Client) -> None:
     client.publish("amq.ping", b"1", "amq.system")
     assert client.events == []
@@ -163,6 +173,7 @@ BODIES: dict[str, tuple[dict[str, object], ...]] = {
         {"do": "add-user", "name": "n", "password_hash": "", "hashing_algorithm": "scrypt", "tags": ["a"]},
         {"do": "set-user-limits", "name": "u", "limits": {"max-channels": 100}},
     ),
+    "amq.queue": ({"queue": "mine"},),
     "amq.ping": ({},),
     "amq.stats": ({},),
     "amq.routes": ({},),

@@ -1,13 +1,15 @@
-"""Streams drop what is too old or too much, by arguments and by policies; readers go on with what is left."""
+"""Streams drop what is too old or too much, and readers go on with what is left; each has an id for its life."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from harebell.broker.queues.stream import RETENTION_MS, StreamQueue
+from harebell.broker.queues.stream import QUEUE_ID, RETENTION_MS, StreamQueue
 from harebell.protocol.v091 import methods as m
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
@@ -122,4 +124,73 @@ def test_a_disk_that_refuses_ends_the_broker(kit: NodeKit, wall: WallClock, monk
     wall.now += 60_001
     kit.pass_time(RETENTION_MS)
     assert kit.node.batch.failed is not None
+    kit.stop()
+
+
+# -- the id
+
+
+def describe(client: Client, queue: str = "q") -> dict[str, object]:
+    client.call(m.BasicConsume("amq.rabbitmq.reply-to", "r", no_ack=True), m.BasicConsumeOk)
+    client.publish("amq.queue", json.dumps({"queue": queue}).encode(), "amq.system", reply_to="amq.rabbitmq.reply-to")
+    (body,) = [body for *_, body in client.deliveries()]
+    client.call(m.BasicCancel("r"), m.BasicCancelOk)
+    found: dict[str, object] = json.loads(body)
+    return found
+
+
+def test_a_stream_keeps_its_id_and_another_one_has_another(tmp_path: Path) -> None:
+    ids = []
+    for restart in range(2):
+        kit = NodeKit(tmp_path / "data", sync=False)
+        client = kit.client()
+        declare(client)
+        fill(client, 5)
+        told = describe(client)
+        assert (told["type"], told["first_offset"], told["next_offset"]) == ("stream", 0, 5 * (restart + 1))
+        ids.append(told["id"])
+        kit.stop()
+    assert ids[0] == ids[1]
+    kit = NodeKit(tmp_path / "data", sync=False)
+    client = kit.client()
+    client.call(m.QueueDelete("q"), m.QueueDeleteOk)
+    declare(client)
+    assert describe(client)["id"] != ids[0]
+    ids.append(describe(client)["id"])
+    kit.stop()
+    shutil.rmtree(tmp_path / "data" / "streams" / str(ids[-1]))  # all of it is lost: what comes is another stream
+    kit = NodeKit(tmp_path / "data", sync=False)
+    ids.append(describe(kit.client())["id"])
+    kit.stop()
+    kit = NodeKit(tmp_path / "data", sync=False)
+    assert describe(kit.client())["id"] == ids[-1]
+    assert len(set(ids)) == 3
+    kit.stop()
+
+
+@pytest.mark.parametrize("wanted", ["its own", "0123456789abcdef", 5, None, b"x"])
+def test_a_consumer_names_the_stream_that_it_is_for(kit: NodeKit, wanted: object) -> None:
+    client = kit.client()
+    declare(client)
+    fill(client, 3)
+    value = describe(client)["id"] if wanted == "its own" else wanted
+    client.call(m.BasicQos(prefetch_count=200), m.BasicQosOk)
+    client.send(1, m.BasicConsume("q", "c", arguments={"x-stream-offset": "first", QUEUE_ID: value}))
+    if wanted == "its own":
+        assert len(client.deliveries()) == 3
+    else:
+        (close,) = client.take(m.ChannelClose)
+        assert close.reply_code == 406
+        assert "invalid arg 'x-queue-id' for queue 'q' in vhost '/'" in close.reply_text
+        assert "it was deleted and declared again" in close.reply_text
+        assert not stream(kit).consumers
+    kit.stop()
+
+
+def test_other_queues_have_no_id(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare("q")
+    assert "id" not in describe(client)
+    client.send(1, m.BasicConsume("q", "c", arguments={QUEUE_ID: "x"}))
+    assert [close.reply_code for close in client.take(m.ChannelClose)] == [406]
     kit.stop()

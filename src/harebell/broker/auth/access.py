@@ -106,6 +106,10 @@ class Access:
         """Whether a list for the user may have the queue."""
         return self._allows("see-queue", queue=to_queue(name))
 
+    def see_queue(self, name: str) -> None:
+        """Check that the user may be told of the queue."""
+        self._allow("see-queue", queue=to_queue(name))
+
     def sees_exchange(self, name: str) -> bool:
         return self._allows("see-exchange", exchange=to_exchange(name))
 

@@ -50,5 +50,5 @@ ACTS: Final[Mapping[str, tuple[Need, ...]]] = {
 
 dead-letter    is a part of declaring a new queue with x-dead-letter-exchange, and of giving a queue new arguments
 use-alternate  is a part of declaring a new exchange with alternate-exchange
-see-...        lists an object with its counts, in the answer of a service
+see-...        lists an object with its counts, or describes it, in the answer of a service
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from harebell.broker.queues.browse import BROWSE
+from harebell.broker.queues.stream import QUEUE_ID
 from harebell.broker.queues.stream_filter import FILTER, MATCH_UNFILTERED
 from harebell.errors import AmqpError, NotImplemented as NotImplemented540, PreconditionFailed
 from harebell.protocol.v091 import Table
@@ -21,7 +22,7 @@ __all__ = ["SELECTORS", "check_consume_arguments", "refuse_selector", "selector_
 SELECTORS: Final = ("x-selector", "x-apache-selector", "x-filter-jms-selector")
 """The names of a selector."""
 
-_OF_STREAMS: Final = (STREAM_OFFSET.name, FILTER, MATCH_UNFILTERED)
+_OF_STREAMS: Final = (STREAM_OFFSET.name, FILTER, MATCH_UNFILTERED, QUEUE_ID)
 
 
 def check_consume_arguments(arguments: Table, kind: str, where: str, *, exclusive: bool = False) -> None:

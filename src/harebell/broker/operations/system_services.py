@@ -3,6 +3,7 @@
     amq.ping           returns the body
     amq.stats          counts of this virtual host, as JSON: its part of `Broker.statistics`, for what the user may read
     amq.routes         exchanges and bindings that the user may read, as JSON
+    amq.queue          {"queue": name}: its type and counts; of a stream queue its id and the bounds of its offsets
     amq.change-queue   {"queue": name, "arguments": {...}} changes a queue's optional arguments (`changes`)
     amq.revoke         {"exchange": name, "id": id} drops delayed messages; {"revoked": number of them}
     amq.administer     {"do": ..., ...} of an administrator: users, vhosts, policies, definitions (`administration`)
@@ -40,6 +41,7 @@ from harebell.broker.operations.leases import LeaseRequest, lease_request
 from harebell.broker.operations.statistics import vhost_statistics
 from harebell.broker.queues.base import Owner, Queue
 from harebell.broker.queues.changes import changed_arguments
+from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.vhost import VirtualHost
 from harebell.defaults import FRAME_MAX
 from harebell.errors import (
@@ -124,6 +126,22 @@ def _filtered(items: Iterable[T], wanted: Callable[[T], bool]) -> Steps[list[T]]
             found.append(item)
         yield
     return found
+
+
+def _queue(connection: Requester, request: Content) -> bytes:
+    """Describe a queue. A stream queue has an `id`, another one each time that it is declared after a deletion."""
+    (name,) = _asked(request, queue=str)
+    connection.access.see_queue(name)
+    queue = connection.vhost.queue(name, connection)
+    told = {
+        "queue": name,
+        "type": queue.type,
+        "messages_ready": queue.message_count,
+        "consumers": len(queue.consumers),
+    }
+    if isinstance(queue, StreamQueue):
+        told |= {"id": queue.id, "first_offset": queue.log.first, "next_offset": queue.log.durable}
+    return _json(told)
 
 
 def _change_queue(connection: Requester, request: Content) -> bytes:
@@ -235,6 +253,7 @@ SERVICES: dict[str, Callable[[Requester, Content], bytes | Steps[bytes]]] = {
     "amq.ping": _ping,
     "amq.stats": _stats,
     "amq.routes": _routes,
+    "amq.queue": _queue,
     "amq.change-queue": _change_queue,
     "amq.revoke": _revoke,
     ADMINISTER: _administer,

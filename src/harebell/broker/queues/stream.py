@@ -1,5 +1,8 @@
 """The stream queue: a log that consumers read. Every message stays, has an offset, and is on disk.
 
+A queue that is deleted and declared again has another `id`. A consumer that names one (`x-queue-id`) is refused by any
+other queue of that name, so that a reader that goes on at an offset never takes another stream for its own.
+
 Each consumer has its own place (`x-stream-offset`: first, last, next, an offset, a timestamp, or an interval such as
 "1h"). Acknowledgements only open the window. Readers see what is synced, so that an offset that was read always means
 the same message. Retention (`x-max-age`, `x-max-length-bytes`) drops whole old segments of the log, every few seconds
@@ -33,7 +36,10 @@ from harebell.protocol.v091.splice import STREAM_OFFSET, replace_properties
 from harebell.routing.settings import QueueSettings
 from harebell.routing.table_values import erlang_term, type_name
 
-__all__ = ["StreamQueue"]
+__all__ = ["QUEUE_ID", "StreamQueue"]
+
+QUEUE_ID: Final = "x-queue-id"
+"""The consumer argument that names the one stream that it is for, by its `id`."""
 
 SHARE: Final = 256  # messages per turn of a consumer
 RETENTION_MS: Final = 5_000
@@ -65,6 +71,11 @@ class StreamQueue(Queue):
         self._served = 0  # readers that had their turn when a share of time ended
         self._retention: Timer | None = None
         self._set_retention()
+
+    @property
+    def id(self) -> str:
+        """The name of this very stream: no other one, of this broker or another, ever has it. A restart keeps it."""
+        return self.log.path.name
 
     @property
     def message_count(self) -> int:
@@ -167,6 +178,12 @@ class StreamQueue(Queue):
         return True
 
     def add_consumer(self, consumer: Consumer) -> None:
+        wanted_id = consumer.arguments.get(QUEUE_ID, self.id)
+        if wanted_id != self.id:
+            raise PreconditionFailed(
+                f"invalid arg '{QUEUE_ID}' for {self}: it is '{self.id}', not {erlang_term(wanted_id)}; it was deleted "
+                "and declared again"
+            )
         cursor = self.log.cursor(self._start(consumer.arguments.get(STREAM_OFFSET.name, "next")))
         wanted = stream_filter(consumer.arguments, str(self))
         super().add_consumer(consumer)

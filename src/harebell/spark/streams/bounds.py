@@ -3,7 +3,8 @@
 Rules: an end is exact for a queue at rest and a lower bound for one that is written to, never too high: a reader that
 was promised a number waits for it. No broker is taken at its silence alone, which may be a slow machine:
 
-- Harebell counts a stream's messages exactly, so its end is its beginning and that count.
+- Harebell says both bounds, and the stream's id (amq.queue). Where the user may not ask that, it counts a stream's
+  messages exactly, so its end is its beginning and that count.
 - RabbitMQ's count is five seconds old, says 0 after a start, and counts records of its own that are not delivered. But
   it can be asked so that its answer comes after the messages (`Link.overtake`): what is not there by then is not there.
 - Any other is believed when its count and its silence agree.
@@ -14,6 +15,8 @@ is left) has numbers behind it, and only its next message will tell them: both i
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +24,16 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from harebell.client.recovery.policy import Backoff
-from harebell.errors import DeadlineExceeded
-from harebell.spark.connection import Link, retrying, stream_offset
+from harebell.errors import AccessRefused, DeadlineExceeded, InvalidArgument, PreconditionFailed
+from harebell.spark.connection import Link, NoService, ask_service, retrying, stream_offset
 from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options import SourceOptions
 from harebell.spark.options.positions import Position
 from harebell.spark.streams.offsets import UNKNOWN
 
-__all__ = ["StreamBounds", "BoundsReader", "read_bounds", "first_number", "kept_from"]
+__all__ = ["StreamBounds", "BoundsReader", "read_bounds", "first_number", "kept_from", "number_at"]
+
+log = logging.getLogger("harebell.spark")
 
 T = TypeVar("T")
 
@@ -50,15 +55,19 @@ class StreamBounds:
 
     size  bytes, of the last messages; 0 where it was not asked for, or there is none
     kept  the first number that retention has not taken, message or not
+    id    the stream's own, None where the broker says none
     """
 
-    __slots__ = ("first", "kept", "size", "tail")
+    __slots__ = ("first", "id", "kept", "size", "tail")
 
-    def __init__(self, first: int, tail: int, size: float = 0.0, kept: int | None = None) -> None:
+    def __init__(
+        self, first: int, tail: int, size: float = 0.0, kept: int | None = None, id: str | None = None
+    ) -> None:
         self.first = first
         self.tail = tail
         self.size = size
         self.kept = first if kept is None else kept
+        self.id = id
 
     @property
     def emptied(self) -> bool:
@@ -72,6 +81,8 @@ class BoundsReader:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._idle: list[Link] = []
+        self._described = True  # unless the user may not ask that
+        self.product: str | None = None  # of the broker, once it was asked anything
         self._emptied: set[str] = set()  # queues that were found so: this is not doubted again
 
     def of(
@@ -85,10 +96,14 @@ class BoundsReader:
 
         def ask(queue: str) -> StreamBounds:
             number, doubt = (reached or {}).get(queue, 0), queue not in self._emptied
+            described = self._description(queue)
+            if described is not None and not sizes:
+                return described
             found = self._retrying(
                 lambda link: read_bounds(link, queue, timeout, sizes=sizes, reached=number, doubt=doubt),
                 f"asking {queue}",
             )
+            found.id = None if described is None else described.id
             (self._emptied.add if found.emptied else self._emptied.discard)(queue)
             return found
 
@@ -99,6 +114,8 @@ class BoundsReader:
 
     def first(self, queue: str) -> int:
         """The number of the oldest message, 0 for a stream that never had any, UNKNOWN for one that was emptied."""
+        if (described := self._description(queue)) is not None:
+            return described.first
         return self._retrying(lambda link: first_number(link, queue, self._options.read_timeout), f"asking {queue}")
 
     def tail(self, queue: str) -> int:
@@ -107,6 +124,11 @@ class BoundsReader:
         UNKNOWN for one that was emptied.
         """
         return self.of([queue])[queue].tail
+
+    def id_of(self, queue: str) -> str | None:
+        """The stream's own id; None where the broker says none."""
+        described = self._description(queue)
+        return None if described is None else described.id
 
     def number_at(self, queue: str, position: Position) -> int:
         """The number of the first message at a position; where nothing is there yet, the one that comes next.
@@ -127,18 +149,28 @@ class BoundsReader:
             self._idle.pop().close()
 
     def _number_at(self, link: Link, queue: str, position: str | datetime) -> int:
-        link.consume(queue, 1, {STREAM_OFFSET: position})
-        got = link.receive(1, _FIRST_WAIT)
-        if got:
-            link.reset()
-            return stream_offset(got[0])
-        # Silence means the end of the stream, or a busy machine; knowing the end excludes the latter.
-        tail = self.tail(queue)
-        if link.product == _ORDERED:
-            link.overtake(queue)
-        got = link.receive(1, _FIRST_WAIT)
-        link.reset()
-        return stream_offset(got[0]) if got else tail
+        return number_at(link, queue, position, lambda: self.tail(queue))
+
+    def _description(self, queue: str) -> StreamBounds | None:
+        """What the broker says of the queue itself; None when it does not, or not to this user."""
+        if not self._described or self.product not in (None, _EXACT):
+            return None
+
+        def ask(link: Link) -> StreamBounds | None:
+            if link.product != _EXACT:
+                return None
+            body = json.dumps({"queue": queue}).encode()
+            told = ask_service(link, "amq.queue", body, self._options.timeout)
+            if told["type"] != "stream":
+                raise InvalidArgument(f"asking {queue}: it is no stream queue but a {told['type']} one")
+            return StreamBounds(told["first_offset"], told["next_offset"], id=told["id"])
+
+        try:
+            return self._retrying(ask, f"asking {queue}")
+        except (NoService, AccessRefused) as error:
+            log.debug("amq.queue is not to be asked: %s", error)
+            self._described = False
+            return None
 
     def _retrying(self, work: Callable[[Link], T], what: str) -> T:
         def once() -> T:
@@ -146,8 +178,14 @@ class BoundsReader:
                 link = self._idle.pop()
             except IndexError:
                 link = Link(self._options.url, self._options.timeout)
+                self.product = link.product
             try:
                 answer = work(link)
+            except PreconditionFailed as error:
+                link.close()
+                if STREAM_OFFSET in error.detail:
+                    raise InvalidArgument(f"{what}: it is no stream queue ({error.detail})") from error
+                raise
             except BaseException:
                 link.close()  # a consumer may be left on it; a fresh one is simpler than knowing
                 raise
@@ -187,6 +225,24 @@ def _bounds(link: Link, queue: str, timeout: float, sizes: bool, doubt: bool) ->
         if count := link.count(queue):
             return StreamBounds(first, first + count)
     return _bounds_by_last(link, queue, first, timeout)
+
+
+def number_at(link: Link, queue: str, position: str | datetime, tail: Callable[[], int]) -> int:
+    """The number of the first message at a position that the broker knows ("last", a span, a moment).
+
+    `tail` gives the first number that does not exist yet; that one, where nothing is at the position.
+    """
+    ordered = link.product == _ORDERED
+    link.consume(queue, 1, {STREAM_OFFSET: position})
+    got = link.receive(1, _SILENCE if ordered else _FIRST_WAIT)
+    if not got:
+        # Silence means the end of the stream, or a busy machine; knowing the end excludes the latter.
+        end = tail()
+        if ordered:
+            link.overtake(queue)
+        got = link.receive(1, 0 if ordered else _FIRST_WAIT)
+    link.reset()
+    return stream_offset(got[0]) if got else end
 
 
 def first_number(link: Link, queue: str, timeout: float) -> int:

@@ -10,24 +10,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from harebell.errors import DataLoss, DeadlineExceeded
+from harebell.errors import DataLoss, DeadlineExceeded, PreconditionFailed
 from harebell.spark.connection import TRANSIENT, Link, stream_offset
 from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options import SourceOptions
 from harebell.spark.streams.blocks import Block
-from harebell.spark.streams.bounds import first_number, kept_from, read_bounds
+from harebell.spark.streams.bounds import first_number, kept_from, number_at, read_bounds
 from harebell.spark.streams.offsets import UNKNOWN, Range
 from harebell.spark.streams.socket_reader import SocketReader
 
 if TYPE_CHECKING:
     from harebell.client.messages import Delivery
+    from harebell.protocol.v091 import Table
     from harebell.spark.streams.blocks import Int64Array
 
-__all__ = ["Piece", "loss_by_retention", "read_range", "report_loss"]
+__all__ = ["Piece", "loss_by_retention", "read_range", "replaced", "report_loss"]
 
 log = logging.getLogger("harebell.spark")
 
@@ -44,6 +46,7 @@ class Piece(NamedTuple):
         return numbers_of(self.chunk)[self.rows]
 
 
+QUEUE_ID: Final = "x-queue-id"  # the consumer argument by which Harebell refuses another stream of that name
 _PAUSE: Final = 0.2  # before connecting again
 
 
@@ -83,13 +86,17 @@ class _RangeReader:
         self._options = options
         self._wanted = wanted
         self.position = wanted.start
+        self._connected = False  # there was a connection before
         self.done = wanted.start >= wanted.end
 
     def run(self) -> Iterator[Piece]:
         """Reads on one connection until the range is done or the connection fails."""
         options, queue, end = self._options, self._wanted.queue, self._wanted.end
         with SocketReader(options.url, options.timeout) as connection:
-            connection.consume(queue, options.prefetch, {STREAM_OFFSET: self.position})
+            if not self._consumes(connection):
+                report_loss(options, replaced(queue, self.position))
+                self.done = True
+                return
             while self.position < end:
                 got = connection.receive(options.read_timeout)
                 if not got:
@@ -107,6 +114,27 @@ class _RangeReader:
                     for some in range(0, len(rows), options.batch_rows):
                         yield Piece(chunk, rows[some : some + options.batch_rows])
         self.done = True
+
+    def _consumes(self, connection: SocketReader) -> bool:
+        """Starts the consumer; False when the queue is another stream than the one that the range is of."""
+        queue, identity = self._wanted.queue, self._wanted.identity
+        arguments: Table = {STREAM_OFFSET: self.position}
+        if identity.id is not None:
+            arguments[QUEUE_ID] = identity.id
+        try:
+            connection.consume(queue, self._options.prefetch, arguments)
+        except PreconditionFailed as error:
+            if QUEUE_ID in error.detail:
+                return False
+            raise
+        before, self._connected = self._connected, True
+        if before and identity.mark is not None:  # it may have been declared again while nothing was connected
+            second, number = identity.mark
+            with Link(self._options.url, self._options.timeout) as link:
+                bounds = read_bounds(link, queue, self._options.read_timeout)
+                found = number_at(link, queue, datetime.fromtimestamp(second, UTC), lambda: bounds.tail)
+            return found == UNKNOWN or found >= number
+        return True
 
     def _gap(self, start: int, number: int) -> None:
         """Numbers from `start` on have not come, `number` is the next one that has."""
@@ -146,6 +174,14 @@ def _jumps(product: object, position: int, numbers: Int64Array) -> list[tuple[in
     starts = np.concatenate(([position], news[:-1] + 1))
     found = ((int(starts[at]), int(news[at])) for at in np.flatnonzero(news > starts))
     return [(start, number) for start, number in found if kept_from(product, number) > start]
+
+
+def replaced(queue: str, position: int) -> str:
+    """The text about a queue that is another stream than the one whose messages from `position` on are wanted."""
+    return (
+        f"queue '{queue}' was deleted and declared again: what the old one had from message {position} on is gone, and "
+        "the same numbers are other messages now"
+    )
 
 
 def loss_by_retention(queue: str, start: int, end: int) -> str:

@@ -32,8 +32,9 @@ from harebell.spark.streams.bounds import BoundsReader, StreamBounds
 from harebell.spark.streams.columns import Columns
 from harebell.spark.streams.discovery import queue_names
 from harebell.spark.streams.filters import selection
-from harebell.spark.streams.offsets import UNKNOWN, Offsets, Range
-from harebell.spark.streams.range_reader import loss_by_retention, read_range, report_loss
+from harebell.spark.streams.identity import is_another, make_identity, mark_holds
+from harebell.spark.streams.offsets import UNKNOWN, Identity, Offsets, Range
+from harebell.spark.streams.range_reader import loss_by_retention, read_range, replaced, report_loss
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +90,7 @@ class StreamQueueReader(DataSourceReader):
                 if end == UNKNOWN and start != UNKNOWN:
                     report_loss(options, emptied(queue, start))
                 if end > start != UNKNOWN:  # what comes after the question is not in this read
-                    ranges.append(Range(queue, start, end))
+                    ranges.append(Range(queue, start, end, Identity(bounds.id_of(queue))))
         finally:
             bounds.close()
         return plan(options, ranges)
@@ -114,6 +115,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._vanished: set[str] = set()  # queues that are known to be gone
         self._names: tuple[float, tuple[str, ...]] | None = None  # as of when
         self._taken_at: float | None = None  # when a batch was planned last
+        self._planned: Offsets | None = None  # the end of that batch
 
     # The driver's long-lived process calls these:
 
@@ -142,9 +144,13 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         reached = {queue: entry["next"] for queue, entry in start.items()}
         bounds = self._bounds_reader().of(queues, sizes=self._options.max_bytes is not None, reached=reached)
         now = self._with_new(start, bounds)
+        reader = self._bounds_reader()
+        others = {queue for queue, each in bounds.items() if is_another(reader, queue, each, now[queue])}
         seen = {queue: max(self._tails.get(queue, 0), (self._targets or {}).get(queue, 0)) for queue in bounds}
         now = {
-            queue: reconciled(self._options, queue, entry, bounds.get(queue), seen.get(queue, 0))
+            queue: anew(self._options, queue, entry, bounds[queue])
+            if queue in others
+            else reconciled(self._options, queue, entry, bounds.get(queue), seen.get(queue, 0))
             for queue, entry in now.items()
         }
         self._report_emptied(now, bounds)
@@ -156,13 +162,25 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         if self._too_few(sum(waiting.values())):
             return start
         rows = self._rows(limit, waiting, {queue: each.size for queue, each in bounds.items()})
-        return offsets.advance(start, tails, rows, now)
+        end = offsets.advance(start, tails, rows, now)
+        if end is start:
+            return start
+        self._planned = {
+            queue: {**entry, **make_identity(reader, queue, bounds[queue], entry).entry()} if queue in bounds else entry
+            for queue, entry in end.items()
+        }
+        return self._planned
 
     def reportLatestOffset(self) -> Offsets | None:
         return offsets.initial(self._tails) if self._tails else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [] if start == end else plan(self._options, offsets.batch_ranges(end))
+        if start == end:
+            return []
+        ranges = offsets.batch_ranges(end)
+        if end != self._planned:  # a batch that is planned again, after a crash
+            ranges = [each for each in ranges if self._is_the_same(each)]
+        return plan(self._options, ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do at the broker: a stream keeps its messages, and the checkpoint has the position."""
@@ -170,6 +188,16 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def stop(self) -> None:
         if self._bounds is not None and self._owns_bounds:
             self._bounds.close()
+
+    def _is_the_same(self, wanted: Range) -> bool:
+        """Whether its stream is still the one that it was planned for, as far as this process can know.
+
+        An id goes with the task, which the broker refuses. Raises DataLoss unless fail_on_data_loss is off.
+        """
+        if mark_holds(self._bounds_reader(), wanted.queue, wanted.identity):
+            return True
+        report_loss(self._options, replaced(wanted.queue, wanted.start))
+        return False
 
     def _bounds_reader(self) -> BoundsReader:
         if self._bounds is None:
@@ -261,9 +289,16 @@ def emptied(queue: str, position: int) -> str:
     )
 
 
+def anew(options: SourceOptions, queue: str, entry: dict[str, Any], bounds: StreamBounds) -> dict[str, Any]:
+    """The entry of a queue that is another stream now: from its beginning. DataLoss unless fail_on_data_loss is off."""
+    report_loss(options, replaced(queue, entry["next"]))
+    lost = {"lost": entry["lost"]} if "lost" in entry else {}
+    return {"base": bounds.first, "next": bounds.first, **lost}
+
+
 def reconciled(
-    options: SourceOptions, queue: str, entry: dict[str, int], bounds: StreamBounds | None, seen: int
-) -> dict[str, int]:
+    options: SourceOptions, queue: str, entry: dict[str, Any], bounds: StreamBounds | None, seen: int
+) -> dict[str, Any]:
     """The entry of a queue to continue with, which may have lost the message that the checkpoint wanted next.
 
     `seen` is a number that the queue is known to have had as its end. What retention took is counted in the entry's
@@ -281,7 +316,8 @@ def reconciled(
             f"queue '{queue}' ends at message {bounds.tail} but the checkpoint is at {position} (was it deleted and "
             "declared again?)",
         )
-        return {**entry, "base": bounds.first, "next": bounds.first}  # what it holds now is new, from its beginning
+        fresh = {name: value for name, value in entry.items() if name not in ("id", "mark")}
+        return {**fresh, "base": bounds.first, "next": bounds.first}  # what it holds now is new, from its beginning
     if kept > position:
         report_loss(options, loss_by_retention(queue, position, kept))
         return {**entry, "base": kept, "next": kept, "lost": entry.get("lost", 0) + kept - position}
