@@ -46,7 +46,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/queues/selection/facts.py": "broker/queues/selection/test_selecting.py",
     "broker/queues/selection/group_selecting.py": "broker/queues/selection/test_selecting.py",
     "broker/queues/selection/picker.py": "broker/queues/selection/test_selecting.py",
-    "broker/queues/selection/trail.py": "broker/queues/selection/test_selecting.py",
     "broker/queues/settings.py": "broker/queues/test_changes.py",
     "broker/rules/parameters.py": "broker/rules/test_limits.py",
     "broker/store/catalog/check.py": "broker/test_damage.py",
