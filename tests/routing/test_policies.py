@@ -61,7 +61,7 @@ GOOD: dict[str, list[object]] = {
     "max-in-memory-bytes": [0],
     "queue-mode": ["default", "lazy"],
     "queue-version": [1, 2],
-    "overflow": ["drop-head", "reject-publish", "reject-publish-dlx", "drop-lowest-priority"],
+    "overflow": ["drop-head", "reject-publish", "reject-publish-dlx", "drop-lowest-priority", "delete-queue"],
     "delivery-limit": [-1, 0],
     "max-age": ["1D"],
     "stream-max-segment-size-bytes": [0, 3_000_000_000],
@@ -72,6 +72,11 @@ GOOD: dict[str, list[object]] = {
     "delayed-retry-type": ["disabled", "all", "failed", "returned"],
     "delayed-retry-min": [1],
     "delayed-retry-max": [1],
+    "alert-length": [1],
+    "alert-length-clear": [0],
+    "alert-length-bytes": [1],
+    "alert-length-bytes-clear": [0],
+    "alert-repeat-gap": [1],
 }
 
 

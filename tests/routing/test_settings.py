@@ -59,6 +59,10 @@ def test_every_setting_of_a_classic_queue() -> None:
             "x-delayed-retry-min": 8,
             "x-delayed-retry-max": 9,
             "x-queue-master-locator": "min-masters",
+            "x-alert-length": 10,
+            "x-alert-length-clear": 5,
+            "x-alert-length-bytes": 11,
+            "x-alert-repeat-gap": 12,
         },
         Q,
     ) == QueueSettings(
@@ -84,6 +88,10 @@ def test_every_setting_of_a_classic_queue() -> None:
         delayed_retry_type="failed",
         delayed_retry_min=8,
         delayed_retry_max=9,
+        alert_length=10,
+        alert_length_clear=5,
+        alert_length_bytes=11,
+        alert_repeat_gap=12,
     )
 
 
@@ -128,6 +136,11 @@ def test_ages(text: str, milliseconds: int | None) -> None:
         ({"x-max-priority": 256}, ": {max_value_exceeded,256}"),
         ({"x-overflow": "zzz"}, ": invalid_overflow"),
         ({"x-overflow": "drop-lowest-priority"}, ": drop_lowest_priority_but_no_max_priority_defined"),
+        ({"x-alert-length": 0}, ": {value_zero,0}"),
+        ({"x-alert-length-clear": 1}, ": alert_clear_but_no_alert_defined"),
+        ({"x-alert-length": 2, "x-alert-length-clear": 2}, ": alert_clear_not_below_alert"),
+        ({"x-alert-length-bytes": 2, "x-alert-length-bytes-clear": 3}, ": alert_clear_not_below_alert"),
+        ({"x-alert-repeat-gap": 1}, ": alert_repeat_gap_but_no_alert_defined"),
         ({"x-overflow": 1}, ": {unacceptable_type,signedint}"),
         ({"x-queue-mode": "zz"}, ": \"unsupported queue mode 'zz'\""),
         ({"x-queue-version": 3}, ": \"unsupported queue version '3'\""),

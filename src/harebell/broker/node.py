@@ -23,6 +23,7 @@ from harebell.broker.counts import Churn
 from harebell.broker.exchanges.delayed import Delays
 from harebell.broker.observers import Listener
 from harebell.broker.plugins import Plugins
+from harebell.broker.queues.alerts import alerts_of
 from harebell.broker.queues.base import DecoratorFactory, Queue
 from harebell.broker.queues.deduplication import Duplicates
 from harebell.broker.queues.drops import Drops
@@ -119,7 +120,7 @@ class Node:
         self.sessions: set[Session] = set()  # of AMQP 0-10, with and without a connection
         self.churn = Churn()
         self.events = events
-        self.decorators: list[DecoratorFactory] = [Duplicates.of, LengthLimit.of, Drops.of]
+        self.decorators: list[DecoratorFactory] = [Duplicates.of, LengthLimit.of, Drops.of, alerts_of(events)]
         self._pids = count(1)
         self.timers = Timers(clock)
         self.last_stop = last_stop

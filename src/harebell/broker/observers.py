@@ -7,7 +7,7 @@ implement them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from harebell.broker.clients import Channel, Connection, Subscription
 from harebell.broker.message import Message
@@ -55,6 +55,11 @@ class Listener(Protocol):
 
     def queue_created(self, vhost: str, queue: Queue, user: str) -> None: ...
     def queue_deleted(self, vhost: str, queue: Queue, user: str) -> None: ...
+    def queue_alert(
+        self, what: Literal["set", "cleared"], queue: Queue, measure: str, value: int, limit: int, *, repeated: bool
+    ) -> None:
+        """The queue has `value` messages or bytes: its alert was set, or cleared."""
+
     def exchange_created(self, vhost: str, exchange: Exchange, user: str) -> None: ...
     def exchange_deleted(self, vhost: str, name: str, user: str) -> None: ...
     def binding(self, what: str, vhost: str, binding: Binding, user: str) -> None:

@@ -141,6 +141,11 @@ POLICY_KEYS: Final[Mapping[str, PolicyKey]] = {
         ("delayed-retry-type", _one_of("disabled", "all", "failed", "returned"), "delayed retry type"),
         ("delayed-retry-min", _number(1), "delayed retry delay"),
         ("delayed-retry-max", _number(1), "delayed retry delay"),
+        ("alert-length", _number(1), "alert"),
+        ("alert-length-clear", _number(0), "end of an alert"),
+        ("alert-length-bytes", _number(1), "alert"),
+        ("alert-length-bytes-clear", _number(0), "end of an alert"),
+        ("alert-repeat-gap", _number(1), "alert repeat gap"),
     )
 }
 """Every key that a policy may have."""

@@ -5,7 +5,8 @@ Rules (Qpid's C++ broker, unless a line says otherwise):
 - `qpid.max_count` and `qpid.max_size` are limits on ready messages, as numbers or as strings of digits; 0 is no limit.
   Without `qpid.policy_type` and without `x-overflow` a queue refuses messages beyond them, where an `x-` limit alone
   drops the head.
-- `qpid.policy_type`: reject, ring, or flow_to_disk. A ring with priorities drops the oldest message of the lowest one.
+- `qpid.policy_type`: reject, ring, self_destruct (also self-destruct), or flow_to_disk. A ring with priorities drops
+  the oldest message of the lowest one.
   flow_to_disk limits memory, not the queue: the limits have no effect then, because the broker keeps a long backlog of
   a durable queue on disk anyway.
 - `qpid.priorities` is a number of levels. Ten priorities of a message fall onto them as the specification of AMQP 0-10
@@ -13,6 +14,10 @@ Rules (Qpid's C++ broker, unless a line says otherwise):
 - `qpid.fairshare` is the most messages of one level in a row, `qpid.fairshare-N` that of level N; 0 is no limit.
 - `qpid.group_header_key` needs `qpid.shared_msg_group`: a group belongs to a consumer until its messages are settled.
   A message without the header belongs to no group (Qpid's C++ broker gives it to a group of its own).
+- `qpid.alert_count` and `qpid.alert_size`, or the same with `_up`, are numbers of ready messages and bytes at which an
+  alert is told, `qpid.alert_..._down` those at which it ends, half as many where that is not given; 0 is none.
+  `qpid.alert_repeat_gap` is in seconds. Alerts at a part of a queue's limit, as Qpid's broker has them, have to be
+  asked for.
 - `alternate-exchange`, which is a field in AMQP 0-10, is the dead-letter exchange of a queue that names no other one,
   and takes the messages of a queue that is deleted (`x-orphan-exchange`).
 - An argument may be given by both names, with the same meaning only (not Qpid's rule).
@@ -45,7 +50,12 @@ _POLICY: Final = "qpid.policy_type"
 _GROUP: Final = "qpid.group_header_key"
 _SHARED: Final = "qpid.shared_msg_group"
 _FAIRSHARE: Final = ("qpid.fairshare", "x-qpid-fairshare")
-_OVERFLOWS: Final[Mapping[object, str]] = {"reject": "reject-publish", "ring": "drop-head"}
+_OVERFLOWS: Final[Mapping[object, str]] = {
+    "reject": "reject-publish",
+    "ring": "drop-head",
+    "self_destruct": "delete-queue",
+    "self-destruct": "delete-queue",
+}
 
 
 class QpidArgument(NamedTuple):
@@ -79,7 +89,7 @@ QPID_ARGUMENTS: Final[Mapping[str, QpidArgument]] = {
     "qpid.max_count": _limit("x-max-length"),
     "qpid.max_size": _limit("x-max-length-bytes"),
     _POLICY: QpidArgument(
-        one_of((*map(str, _OVERFLOWS), "flow_to_disk", "ring_strict", "self_destruct"), "invalid_policy_type"),
+        one_of((*map(str, _OVERFLOWS), "flow_to_disk", "ring_strict"), "invalid_policy_type"),
         lambda value: {"x-overflow": _OVERFLOWS[value]} if value in _OVERFLOWS else {},
     ),
     "qpid.priorities": _PRIORITIES,
@@ -88,6 +98,15 @@ QPID_ARGUMENTS: Final[Mapping[str, QpidArgument]] = {
     "qpid.queue_msg_sequence": QpidArgument(header_name, lambda value: {"x-sequence-header": value}),
     "qpid.auto_delete_timeout": QpidArgument(
         from_(0, MAX_SECONDS), lambda value: {"x-auto-delete-delay": int(str(value)) * 1000} if value else {}
+    ),
+    "qpid.alert_count": _limit("x-alert-length"),
+    "qpid.alert_count_up": _limit("x-alert-length"),
+    "qpid.alert_count_down": _limit("x-alert-length-clear"),
+    "qpid.alert_size": _limit("x-alert-length-bytes"),
+    "qpid.alert_size_up": _limit("x-alert-length-bytes"),
+    "qpid.alert_size_down": _limit("x-alert-length-bytes-clear"),
+    "qpid.alert_repeat_gap": QpidArgument(
+        from_(0, MAX_SECONDS), lambda value: {"x-alert-repeat-gap": int(str(value)) * 1000} if value else {}
     ),
     _GROUP: QpidArgument(string, lambda value: {"x-message-group": value}),
     _SHARED: QpidArgument(_flag, lambda _: {}),
@@ -101,8 +120,8 @@ UNAVAILABLE: Final[Mapping[str, str]] = {
 """Arguments of Qpid's that are refused, with the reason; so is any other of that prefix."""
 
 _POLICIES_UNAVAILABLE: Final[Mapping[object, str]] = {
-    "ring_strict": "a full queue drops its head or refuses messages, whatever its consumers hold; use ring or reject",
-    "self_destruct": "a full queue is not deleted; use ring or reject",
+    "ring_strict": "limits are on ready messages: a full queue drops its head or refuses messages, whatever its "
+    "consumers hold; use ring or reject",
 }
 
 

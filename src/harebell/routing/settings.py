@@ -52,10 +52,10 @@ __all__ = [
 
 QueueType = Literal["classic", "quorum", "stream"]
 
-Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx", "drop-lowest-priority"]
+Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx", "drop-lowest-priority", "delete-queue"]
 
 OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
-"""What a queue does with messages beyond its limit. RabbitMQ has all but the last."""
+"""What a queue does with messages beyond its limit. RabbitMQ has all but the last two."""
 
 MAX_TIME: Final = 315_360_000_000
 """Ten years in milliseconds: the longest TTL and lease that RabbitMQ takes."""
@@ -106,6 +106,11 @@ class QueueSettings:
     last_value_key: str | None = None
     sequence_header: str | None = None
     auto_delete_delay: int | None = None
+    alert_length: int | None = None
+    alert_length_clear: int | None = None
+    alert_length_bytes: int | None = None
+    alert_length_bytes_clear: int | None = None
+    alert_repeat_gap: int | None = None
     orphan_exchange: str | None = None
 
 
@@ -196,6 +201,11 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         ("x-sequence-header", header_name, _QUEUES),
         ("x-auto-delete-delay", from_(1, MAX_TIME), _CLASSIC),
         ("x-orphan-exchange", string, _QUEUES),
+        ("x-alert-length", from_(1), _QUEUES),
+        ("x-alert-length-clear", from_(0), _QUEUES),
+        ("x-alert-length-bytes", from_(1), _QUEUES),
+        ("x-alert-length-bytes-clear", from_(0), _QUEUES),
+        ("x-alert-repeat-gap", from_(1, MAX_TIME), _QUEUES),
         (
             "x-delayed-retry-type",
             one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type"),
@@ -325,6 +335,13 @@ def _contradiction(name: str, arguments: Table) -> str | None:
         return "last_value_key_and_fairshare_defined"
     if name == "x-fairshare" and "x-max-priority" not in arguments:
         return "fairshare_but_no_max_priority_defined"
+    if name in ("x-alert-length-clear", "x-alert-length-bytes-clear"):
+        limit, clear = arguments.get(name.removesuffix("-clear")), arguments[name]
+        if not isinstance(limit, int):
+            return "alert_clear_but_no_alert_defined"
+        return None if isinstance(clear, int) and clear < limit else "alert_clear_not_below_alert"
+    if name == "x-alert-repeat-gap" and not any(f"x-alert-{each}" in arguments for each in ("length", "length-bytes")):
+        return "alert_repeat_gap_but_no_alert_defined"
     if name == "x-overflow" and arguments[name] == "drop-lowest-priority" and "x-max-priority" not in arguments:
         return "drop_lowest_priority_but_no_max_priority_defined"
     return None

@@ -12,15 +12,18 @@ from harebell.routing.policies import Policy, merged, parse_policy
 from harebell.testing import RabbitMQ
 from tests.routing.test_policies import GOOD, PATTERNS
 
-LATER = {"stream-filter-size-bytes", "consumer-timeout", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max"}
-"""Keys that 3.10 does not know. Ages that are none crash it."""
+LATER = {
+    "stream-filter-size-bytes", "consumer-timeout", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max",
+    "alert-length", "alert-length-clear", "alert-length-bytes", "alert-length-bytes-clear", "alert-repeat-gap",
+}  # fmt: skip
+"""Keys that 3.10 does not know, the alerts ours alone. Ages that are none crash it."""
 
 VALUES: list[object] = [-2, -1, 0, 1, 2, 3, 10**13, 1.5, "zz", "", "lazy", "drop-head", True, None, [1, "a"], {"a": 1}]
 
 UNLIMITED: tuple[dict[str, object], ...] = ({"delivery-limit": -1}, {"delivery-limit": -2})
 """RabbitMQ 4 takes any negative delivery limit for none; 3.10 knows no -1. Here -1 says so, and -2 is refused."""
 
-OWN: dict[str, list[object]] = {"overflow": ["drop-lowest-priority"]}
+OWN: dict[str, list[object]] = {"overflow": ["drop-lowest-priority", "delete-queue"]}
 """Values that RabbitMQ does not know."""
 
 DEFINITIONS: list[dict[str, object]] = [

@@ -47,6 +47,11 @@ OURS = {
     "x-sequence-header": "ours alone",
     "x-auto-delete-delay": "ours alone",
     "x-orphan-exchange": "ours alone",
+    "x-alert-length": "ours alone",
+    "x-alert-length-clear": "ours alone",
+    "x-alert-length-bytes": "ours alone",
+    "x-alert-length-bytes-clear": "ours alone",
+    "x-alert-repeat-gap": "ours alone",
     "x-queue-master-locator": "a wrong value closes the connection with 541 there",
 }
 """The arguments that are meant to differ, and why. Wrong ages of streams are a 541 there as well, and a 406 here."""

@@ -10,10 +10,11 @@ Each change calls a method of its `observers.Listener`; the message is delivered
 from __future__ import annotations
 
 import ipaddress
+import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, Protocol, cast
+from typing import Final, Literal, Protocol, cast
 
 from harebell.broker.clients import Channel, Connection, Subscription
 from harebell.broker.observers import INTERNAL_USER, VhostFacts
@@ -26,6 +27,8 @@ from harebell.routing.policies import Policy
 from harebell.routing.table_values import erlang_term, type_name
 
 __all__ = ["EVENT_EXCHANGE", "Events"]
+
+log = logging.getLogger("harebell.broker.queue")
 
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
 PERSISTENT: Final = 2
@@ -190,6 +193,27 @@ class Events:
 
     def queue_deleted(self, vhost: str, queue: Queue, user: str) -> None:
         self.emit("queue.deleted", {"vhost": vhost, "name": queue.name, "user_who_performed_action": user})
+
+    def queue_alert(
+        self, what: Literal["set", "cleared"], queue: Queue, measure: str, value: int, limit: int, *, repeated: bool
+    ) -> None:
+        """Emit that a queue is too long, or no longer: `value` of the `measure` is at its limit. Log the first."""
+        said = f"{value} {'messages' if measure == 'length' else 'bytes of messages'} ready"
+        if what == "set":
+            log.warning("%s has %s, its alert is at %d", queue, said, limit)
+        else:
+            log.info("%s has %s, its alert has ended", queue, said)
+        self.emit(
+            f"queue.alert.{what}",
+            {
+                "vhost": queue.vhost.name,
+                "name": queue.name,
+                "alert": measure,
+                "limit": limit,
+                "value": value,
+                "repeated": repeated,
+            },
+        )
 
     def exchange_created(self, vhost: str, exchange: Exchange, user: str) -> None:
         if self.on:

@@ -391,7 +391,13 @@ class ClassicQueue(Queue):
         held = self.contents.pop()
         if held is not None and self.journal is not None:
             self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
+        self.messages_left()
         return held
+
+    def messages_left(self) -> None:
+        """Have decorators notified of messages that left without a consumer's turn."""
+        if self.decorators:
+            self.schedule()
 
     def before_requeue(self) -> None:
         for judge in self.judges:
@@ -435,6 +441,7 @@ class ClassicQueue(Queue):
             if found and found[0].position == position:
                 if self.journal is not None:
                     self.journal.fed(position, 1, False)
+                self.messages_left()
                 return backlog.take_out(found[0])
         return None
 
@@ -485,6 +492,7 @@ class ClassicQueue(Queue):
         if journal is not None:
             journal.settle_paged()
         self._refresh_views()
+        self.messages_left()
         if away is not None:
             count += away.count
             yield from away.steps(journal)

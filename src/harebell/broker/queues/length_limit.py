@@ -7,10 +7,14 @@ drop-head, the default, drops the message that would be delivered next: of a que
 highest, as in RabbitMQ. drop-lowest-priority drops the oldest message of the lowest priority, which may be the new one
 (section 2.2.1 of the draft of AMQP 0-10: a server that must discard messages discards those of low priority first). A
 queue without priorities gets it from a policy only, and then drops its head.
+
+delete-queue deletes the queue at the first message beyond the limit, which is one of its last: so a consumer that is
+too slow learns it, where a lost message would not be noticed (Qpid's self_destruct).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from harebell.broker.message import Held, Message
@@ -20,6 +24,8 @@ from harebell.broker.queues.decorators import QueueDecorator, Verdict
 from harebell.broker.slices import Work
 
 __all__ = ["LengthLimit"]
+
+log = logging.getLogger("harebell.broker.queue")
 
 UNLIMITED: Final = 1 << 62
 SHARE: Final = 64  # messages dropped in one step
@@ -31,6 +37,7 @@ class LengthLimit(QueueDecorator):
     def __init__(self, queue: ClassicQueue) -> None:
         self._queue = queue
         self._dropping = False  # in steps
+        self._deleting = False
         self._set_limits()
 
     @classmethod
@@ -40,16 +47,25 @@ class LengthLimit(QueueDecorator):
         return cls(queue) if limited and isinstance(queue, ClassicQueue) else None
 
     def judge(self, message: Message) -> Verdict:
-        """reject-publish: refuse a message beyond the limit; reject-publish-dlx: dead-letter it too."""
+        """reject-publish: refuse a message beyond the limit; reject-publish-dlx: dead-letter it too; or delete all."""
         if self._drops or not self._over(1, message.content.body_size):
             return Verdict.ADMIT
         queue, overflow = self._queue, self._queue.settings.overflow
         queue.deliver()
         if not self._over(1, message.content.body_size):
             return Verdict.ADMIT
+        if overflow == "delete-queue":
+            self._delete()
+            return Verdict.ADMIT
         if overflow == "reject-publish-dlx":
             queue.dead_letter(message, "maxlen")
         return Verdict.REFUSE
+
+    def _delete(self) -> None:
+        if not self._deleting:
+            self._deleting = True
+            log.error("%s is deleted: it is full, and its overflow is delete-queue", self._queue)
+            self._queue.batch.slices.later(self._queue.vhost.deleting((self._queue,)))
 
     def enqueued(self) -> None:
         """Drop the messages beyond the limit, after delivering what consumers can take."""

@@ -107,6 +107,7 @@ class GroupQueue(ClassicQueue):
         held = self.groups.take(getter)
         if held is not None and self.journal is not None:
             self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
+        self.messages_left()
         return held
 
     def take_at(self, position: int, holder: Holder) -> Held | None:
@@ -117,6 +118,7 @@ class GroupQueue(ClassicQueue):
         if self.journal is not None:
             self.journal.fed(position, 1, False)
         self.groups.take_for(holder, held)
+        self.messages_left()
         return held
 
     def as_held(self, held: Held) -> Held:

@@ -40,6 +40,7 @@ def is_plain(settings: QueueSettings) -> bool:
         and settings.message_group is None
         and settings.last_value_key is None
         and settings.sequence_header is None
+        and settings.alert_length_bytes is None
     )
 
 
