@@ -24,7 +24,17 @@ from typing import Any, Final, Literal, Protocol
 from harebell.defaults import FRAME_MAX, FRAME_MIN
 from harebell.errors import InvalidArgument
 
-__all__ = ["DEFAULT_MECHANISMS", "OPTIONS", "Config", "Limits", "Option", "Settings", "config_file", "load"]
+__all__ = [
+    "ANNOUNCED",
+    "DEFAULT_MECHANISMS",
+    "OPTIONS",
+    "Config",
+    "Limits",
+    "Option",
+    "Settings",
+    "config_file",
+    "load",
+]
 
 # The last RabbitMQ whose global prefetch windows hold for all queues, as they do here. From version 4 on, and for an
 # unknown product, Celery sets a prefetch for each consumer: a worker on three queues would hold three times as many.
@@ -88,6 +98,20 @@ class Whole:
             upto = f"from {self._least} on" if self._most is None else f"from {self._least} to {self._most}"
             raise ValueError(f"a whole number {upto}" + (' or "unlimited"' if self._unlimited else ""))
         return number
+
+
+class OptionalPort:
+    """A TCP port, or the word "none" for no listener, which becomes None."""
+
+    _port = Whole(0, 65_535)
+
+    def read(self, value: object) -> int | None:
+        if value == "none":
+            return None
+        try:
+            return self._port.read(value)
+        except ValueError:
+            raise ValueError('a whole number from 0 to 65535 or "none"') from None
 
 
 UNITS: Final = {
@@ -325,6 +349,17 @@ class Config(Limits):
         None, References(), "Plug-ins, as MODULE:NAME with commas between them: harebell.broker.Plugin objects, with "
         "exchange types and services. Modules are found in the working directory too.",
     )  # fmt: skip
+    management: bool = option(
+        True, Switch(), "Serve the HTTP API, in the shapes of RabbitMQ's management plug-in, and metrics. It needs the "
+        "extra `admin`.",
+    )  # fmt: skip
+    management_host: tuple[str, ...] | None = option(
+        None, Hosts(), "Addresses that the HTTP API listens on. Default: those of the broker (`host`)."
+    )
+    management_port: int = option(15672, Whole(0, 65_535), "TCP port of the HTTP API; 0 takes a free one.")
+    management_tls_port: int = option(
+        15671, Whole(0, 65_535), "TCP port of the HTTP API with TLS, where there is a certificate (`tls_cert`)."
+    )
     tls_cert: Path | None = option(
         None,
         File(),
@@ -373,6 +408,8 @@ class Option:
         """A value as a text. A whole number is plain, without the unit of a size, and None is "unlimited"."""
         if isinstance(self.kind, Whole):
             return "unlimited" if value is None else str(value)
+        if isinstance(self.kind, OptionalPort):
+            return "none" if value is None else str(value)
         return shown(value)
 
 

@@ -5,7 +5,7 @@ A dialect's connection, channel (or session) and subscription have at least thes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from harebell.broker.counts import ChannelCounts
@@ -13,14 +13,17 @@ from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
 from harebell.errors import AmqpError
 from harebell.protocol.v091 import Table
+from harebell.routing.steps import Steps
 
 __all__ = ["Channel", "Connection", "Session", "Subscription", "Tenancy"]
 
 
 class Tenancy(Protocol):
-    """The virtual host that a connection is in."""
+    """The virtual host that a connection is in, with the bytes of its closed connections."""
 
     name: str
+    recv_oct: int
+    send_oct: int
 
 
 class Connection(Protocol):
@@ -63,6 +66,10 @@ class Connection(Protocol):
     @property
     def channel_max(self) -> int: ...
     @property
+    def unsent(self) -> int:
+        """The bytes of output that its socket has not taken yet."""
+
+    @property
     def state(self) -> str:
         """The state as RabbitMQ names it: starting, running, blocked, flow, closing, closed."""
 
@@ -104,8 +111,8 @@ class Channel(Protocol):
     @property
     def connection(self) -> Connection: ...
     @property
-    def consumers(self) -> Collection[str]:
-        """The tags of the channel's consumers."""
+    def consumers(self) -> Mapping[str, Subscription]:
+        """The channel's consumers, by tag."""
 
     @property
     def confirming(self) -> bool:
@@ -125,8 +132,20 @@ class Channel(Protocol):
     def unacked_count(self) -> int:
         """The number of deliveries that are not acknowledged."""
 
-    def unacked_queues(self) -> Iterable[Queue]:
-        """The queue of each delivery that is not acknowledged."""
+    @property
+    def prefetch_count(self) -> int:
+        """The prefetch of its later consumers; 0: none."""
+
+    @property
+    def global_prefetch_count(self) -> int:
+        """The prefetch of all its consumers together; 0: none."""
+
+    @property
+    def uncommitted_acks(self) -> int:
+        """The number of acknowledgements in the current transaction."""
+
+    def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
+        """The number of unacknowledged deliveries of each queue, in steps if they must be visited one by one."""
 
     def flush_counts(self) -> None:
         """Bring `counts`, and those of queues and exchanges, up to date."""
@@ -148,8 +167,6 @@ class Session(Channel, Protocol):
 
     @property
     def vhost(self) -> Tenancy: ...
-    @property
-    def consumers(self) -> Mapping[str, Subscription]: ...
     @property
     def kept_bytes(self) -> int:
         """About the bytes of memory that it holds."""

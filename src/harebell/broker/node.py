@@ -251,6 +251,8 @@ class Node:
         if connection in self.connections:
             self.connections.remove(connection)
             self.churn.connection_closed += 1
+            connection.vhost.recv_oct += connection.recv_oct
+            connection.vhost.send_oct += connection.send_oct
             if connection.mechanism:  # it has sent start-ok
                 self.events.connection_closed(connection)
 

@@ -17,7 +17,7 @@ from harebell.routing import Binding, Exchange, Router
 from harebell.routing.definitions import Parameter, VirtualHost
 from harebell.routing.policies import Policy
 
-__all__ = ["INTERNAL_USER", "Listener", "Tracer", "VhostFacts"]
+__all__ = ["INTERNAL_USER", "Listener", "Tracer", "VhostFacts", "Watcher"]
 
 INTERNAL_USER: Final = "rmq-internal"  # the user of the broker's own changes; RabbitMQ's name
 
@@ -34,9 +34,25 @@ class VhostFacts(Protocol):
     def trace(self) -> object | None: ...
 
 
-class Listener(Protocol):
-    """A listener, notified of changes once they are made, inside the batch that makes them."""
+class Watcher(Protocol):
+    """Called with the name of an event and its headers, once it has happened."""
 
+    def __call__(self, name: str, headers: Mapping[str, FieldValue], /) -> None: ...
+
+
+class Listener(Protocol):
+    """A listener, notified of changes once they are made, inside the batch that makes them.
+
+    `acting` is the user in whose name the current change is made, where the method is not told: INTERNAL_USER, unless
+    an operator's request is being processed.
+    """
+
+    acting: str
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` at each event from now on."""
+
+    def unwatch(self, watcher: Watcher) -> None: ...
     def prepare_vhost(self, vhost: VhostFacts) -> None:
         """Make what the listener needs in a virtual host, before it is used."""
 

@@ -95,6 +95,11 @@ class Slices:
         """Whether no work waits for its turn."""
         return not self._works
 
+    @property
+    def waiting(self) -> int:
+        """The number of works that are not done."""
+        return len(self._works) + len(self._waiting)
+
     def later(self, work: Work) -> None:
         """Run a work in turns, none of it now."""
         self._works.append(work)

@@ -92,8 +92,8 @@ class Host(Protocol):
 class VirtualHost:
     """A virtual host. `definition` has its description, tags, default queue type and tracing.
 
-    `trace` is its firehose, None while that is off; `counts` are those of its closed channels; `reply_queues` are the
-    addresses of channels, for direct replies.
+    `trace` is its firehose, None while that is off; `counts` are those of its closed channels, `recv_oct` and
+    `send_oct` the bytes of its closed connections; `reply_queues` are the addresses of channels, for direct replies.
     """
 
     def __init__(self, host: Host, name: str) -> None:
@@ -111,6 +111,7 @@ class VirtualHost:
         self.delays = self._stateful.delays  # of delayed exchanges that ever held a message
         self.trace: Tracer | None = None
         self.counts = ChannelCounts()
+        self.recv_oct = self.send_oct = 0
         self._exchange_counts: dict[str, ExchangeCounts] = {}
 
     @property

@@ -23,13 +23,18 @@ from harebell.broker.timers import Timers
 from harebell.config import DEFAULT_MECHANISMS
 from harebell.errors import InvalidArgument
 
-__all__ = ["Applicant", "Login", "Logins"]
+__all__ = ["Applicant", "Attempts", "Login", "Logins"]
 
 log = logging.getLogger("harebell.broker.login")
 
 
 class Applicant(Protocol):
-    """The connection of a client that logs in. `certificate_user` is the name in its verified TLS certificate."""
+    """The connection of a client that logs in.
+
+    `protocol` is RabbitMQ's word for its dialect, `certificate_user` the name in its verified TLS certificate.
+    """
+
+    protocol: str
 
     @property
     def peer(self) -> str: ...
@@ -40,6 +45,15 @@ class Applicant(Protocol):
     def challenge(self, data: bytes) -> None: ...
     def admit(self, user: str) -> None: ...
     def refuse(self, mechanism: str, user: str) -> None: ...
+
+
+class Attempts:
+    """The logins by one protocol."""
+
+    __slots__ = ("failed", "succeeded")
+
+    def __init__(self) -> None:
+        self.failed = self.succeeded = 0
 
 
 class Logins:
@@ -55,6 +69,7 @@ class Logins:
         self.throttle = Throttle(timers)
         self.verifier = Verifier(call_soon)
         self.users = users
+        self.attempts: dict[str, Attempts] = {}  # by protocol, in RabbitMQ's words
         self._secret = secrets.token_bytes(32)
         self._under_way: dict[tuple[str, bytes], list[Callable[[Verdict], None]]] = {}
 
@@ -84,6 +99,14 @@ class Logins:
         if not self.throttle.admit(host, name, at_its_turn):
             del self._under_way[key]
             answer(None)
+
+    def count(self, protocol: str, *, succeeded: bool) -> None:
+        """Count a login by this protocol."""
+        attempts = self.attempts.setdefault(protocol, Attempts())
+        if succeeded:
+            attempts.succeeded += 1
+        else:
+            attempts.failed += 1
 
     def enable(self, mechanisms: tuple[str, ...]) -> None:
         """Offer these mechanisms and no others. Raises InvalidArgument for an unknown one."""
@@ -191,8 +214,10 @@ class Login:
         elif not users.may_come_from(user, self._applicant.peer_host):
             self._refuse(f"user '{user}' can only connect via localhost")
         else:
+            self._logins.count(self._applicant.protocol, succeeded=True)
             self._applicant.admit(user)
 
     def _refuse(self, reason: str) -> None:
+        self._logins.count(self._applicant.protocol, succeeded=False)
         log.warning("%s: login refused, mechanism %s: %s", self._applicant.peer, self._mechanism, reason)
         self._applicant.refuse(self._mechanism, self._user)

@@ -232,6 +232,10 @@ class BaseConnection(ABC, Generic[E]):
         return self.transport.tls
 
     @property
+    def unsent(self) -> int:
+        return self.transport.unsent
+
+    @property
     def is_open(self) -> bool:
         """Whether the client is logged in, in a virtual host, and not closing."""
         return self.phase is Phase.OPEN

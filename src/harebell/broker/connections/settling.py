@@ -5,14 +5,16 @@ A queue to which many return delivers nothing meanwhile (`returning`), so that n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
+from harebell.routing.steps import Steps
 
-__all__ = ["LETTERS", "SHARE", "rejected_in_steps", "returning"]
+__all__ = ["LETTERS", "SHARE", "counted", "rejected_in_steps", "returning"]
 
 SHARE: Final = 512  # deliveries settled in one step
 LETTERS: Final = 8  # ..., where they are dead-lettered
@@ -50,6 +52,15 @@ def returning(
     finally:
         for queue in held:
             queue.release()
+
+
+def counted(queues: Iterator[Queue]) -> Steps[Counter[Queue]]:
+    """How often each queue is among these, in steps."""
+    found = Counter[Queue]()
+    while share := list(islice(queues, SHARE)):
+        found.update(share)
+        yield
+    return found
 
 
 def rejected_in_steps(taken: dict[int, E]) -> Iterator[dict[int, E]]:

@@ -119,7 +119,7 @@ class Broker(Administration):
         self._lock: TextIO | None = None
         self._node: Node | None = None
         self._sessions: Sessions | None = None
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[tuple[asyncio.Server, bool]] = []  # each with whether it speaks TLS
         self._transports: set[SocketTransport] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._armed_for: int | None = None
@@ -142,6 +142,24 @@ class Broker(Administration):
         if self.tls is None:
             raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
         return f"amqps://guest:guest@{self._dialled}:{self.tls_port}/"
+
+    @property
+    def listeners(self) -> tuple[tuple[str, str, int, bool], ...]:
+        """The addresses that the broker listens on now: RabbitMQ's name of the protocol, address, port, and TLS."""
+        found = []
+        for server, tls in self._servers:
+            host, port = server.sockets[0].getsockname()[:2]
+            found.append(("amqp/ssl" if tls else "amqp", str(host), int(port), tls))
+        return tuple(found)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the stored data. RuntimeError before `start` when it is a temporary one."""
+        if self._data is not None:
+            return Path(self._data)
+        if self._temporary is None:
+            raise RuntimeError("the broker is not started: its folder is a temporary one")
+        return Path(self._temporary.name)
 
     @property
     def node(self) -> Node:
@@ -243,7 +261,7 @@ class Broker(Administration):
         loop = asyncio.get_running_loop()
         for listening in sockets:
             server = await loop.create_server(lambda: protocol(node), sock=listening, backlog=ACCEPTS)
-            self._servers.append(deepen_backlog(server))
+            self._servers.append((deepen_backlog(server), protocol == self._encrypted))
         bound: int = sockets[0].getsockname()[1]
         return bound
 
@@ -273,7 +291,7 @@ class Broker(Administration):
         It accepts no connection and reads no input any more; confirms go out when the disk has the messages;
         connections are closed with 320 CONNECTION_FORCED; the store is synced and closed.
         """
-        for server in self._servers:
+        for server, _ in self._servers:
             server.close()
         self._servers = []
         for transport in tuple(self._transports):

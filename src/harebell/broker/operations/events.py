@@ -4,7 +4,8 @@ The routing key names the event ("queue.created"), the headers have the details;
 their forms are those of RabbitMQ's plugin rabbitmq_event_exchange, so arguments are Erlang terms in text. An event that
 no queue is bound for is cheap, and without `Broker(events=True)` events are not built.
 
-Each change calls a method of its `observers.Listener`; the message is delivered at the end of the batch.
+Each change calls a method of its `observers.Listener`; the message is delivered at the end of the batch. Watchers in
+the same process (`watch`) get the same events as they happen, also while none are published.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, cast
 
 from harebell.broker.clients import Channel, Connection, Subscription
-from harebell.broker.observers import INTERNAL_USER, VhostFacts
+from harebell.broker.observers import INTERNAL_USER, VhostFacts, Watcher
 from harebell.broker.queues.base import Queue
 from harebell.protocol.v091 import FieldValue, Properties, Table
 from harebell.routing import Binding, Exchange
@@ -53,17 +54,29 @@ class Announcing(Protocol):
 class Events:
     """The events of one node; `attach` is called before the first of them.
 
-    `on`: events are published. `clock` gives seconds since the epoch.
+    `published`: they go to the exchange. `on`: that, or somebody watches. `clock` gives seconds since the epoch.
+    `acting` is the user in whose name the current change is made, where its caller names none.
     """
 
     def __init__(self, *, on: bool, clock: Callable[[], float] = time.time) -> None:
-        self.on = on
+        self.published = self.on = on
+        self.acting = INTERNAL_USER
+        self._watchers: tuple[Watcher, ...] = ()
         self._clock = clock
         self._node_name = ""
         self._vhosts: Mapping[str, Announcing] = {}
 
     def attach(self, node_name: str, vhosts: Mapping[str, Announcing]) -> None:
         self._node_name, self._vhosts = node_name, vhosts
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` at each event from now on."""
+        self._watchers = (*self._watchers, watcher)
+        self.on = True
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers = tuple(each for each in self._watchers if each is not watcher)
+        self.on = self.published or bool(self._watchers)
 
     def emit(self, name: str, headers: Mapping[str, FieldValue]) -> None:
         """Publish an event; do nothing while events are off, so that callers need no check.
@@ -72,10 +85,12 @@ class Events:
         """
         if not self.on:
             return
-        now = self._clock()
-        vhost = self._vhosts.get("/")
+        for watcher in self._watchers:
+            watcher(name, headers)
+        vhost = self._vhosts.get("/") if self.published else None
         if vhost is None:
-            return  # the vhost was deleted, and the exchange with it
+            return  # nobody consumes them, or the vhost was deleted, and the exchange with it
+        now = self._clock()
         vhost.announce(
             EVENT_EXCHANGE,
             name,
@@ -254,7 +269,7 @@ class Events:
 
     def prepare_vhost(self, vhost: VhostFacts) -> None:
         """Declare the event exchange, in vhost "/"."""
-        if self.on and vhost.name == "/":
+        if self.published and vhost.name == "/":
             vhost.router.predeclare(EVENT_EXCHANGE, TopicExchange, internal=True)
 
     def vhost_created(self, vhost: VhostFacts) -> None:
@@ -262,7 +277,7 @@ class Events:
         if not self.on:
             return
         for exchange in vhost.router.exchanges:
-            self.exchange_created(vhost.name, exchange, INTERNAL_USER)
+            self.exchange_created(vhost.name, exchange, self.acting)
         it = vhost.definition
         tags = it.tags or ()
         description = it.description or ""
@@ -280,33 +295,33 @@ class Events:
                 "metadata": metadata + "}",
                 "tracing": vhost.trace is not None,
                 "cluster_state": {self._node_name: "running"},
-                "user_who_performed_action": INTERNAL_USER,
+                "user_who_performed_action": self.acting,
             },
         )
 
     def vhost_deleted(self, name: str) -> None:
-        self.emit("vhost.deleted", {"name": name, "user_who_performed_action": INTERNAL_USER})
+        self.emit("vhost.deleted", {"name": name, "user_who_performed_action": self.acting})
 
     def user(self, what: str, name: str, **more: FieldValue) -> None:
         """Emit the change (`what`) of the user: created, deleted, password.changed, tags.set."""
-        self.emit(f"user.{what}", {"name": name, **more, "user_who_performed_action": INTERNAL_USER})
+        self.emit(f"user.{what}", {"name": name, **more, "user_who_performed_action": self.acting})
 
     def user_limits(self, name: str, limits: Mapping[str, object]) -> None:
         """Emit the user limits that were set, or that they were cleared when there are none."""
         told = cast("Table", {**limits, "name": "limits", "username": name})
         event = "user.limits.set" if limits else "user.limits.cleared"
-        self.emit(event, {**told, "user_who_performed_action": INTERNAL_USER})
+        self.emit(event, {**told, "user_who_performed_action": self.acting})
 
     def permission(self, what: str, vhost: str, user: str, **patterns: str) -> None:
         """Emit the change (`what`) of the permission: permission.created, topic.permission.deleted, ..."""
-        self.emit(what, {"vhost": vhost, "user": user, **patterns, "user_who_performed_action": INTERNAL_USER})
+        self.emit(what, {"vhost": vhost, "user": user, **patterns, "user_who_performed_action": self.acting})
 
     def parameter(self, what: str, parameter: Parameter) -> None:
         """Emit that the parameter was set or cleared (`what`). Limits of virtual hosts are two events."""
         if not self.on:
             return
         value = cast("Table", {"value": parameter.value} if what == "set" else {})
-        about: dict[str, FieldValue] = {"name": parameter.name, "user_who_performed_action": INTERNAL_USER}
+        about: dict[str, FieldValue] = {"name": parameter.name, "user_who_performed_action": self.acting}
         self.emit(f"parameter.{what}", {**about, **value, "component": parameter.component, "vhost": parameter.vhost})
         if parameter.component == "vhost-limits":
             limits = cast("Table", parameter.value if what == "set" else {})
@@ -316,7 +331,7 @@ class Events:
         """Emit that the global parameter was set; a cleared one has no value, and RabbitMQ says "set" of that too."""
         told = cast("Table", {} if value is None else {"value": value})
         self.emit(
-            "parameter.set", {"name": name, **told, "component": "global", "user_who_performed_action": INTERNAL_USER}
+            "parameter.set", {"name": name, **told, "component": "global", "user_who_performed_action": self.acting}
         )
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
@@ -327,13 +342,13 @@ class Events:
             "priority": int(policy.priority),
             "apply-to": policy.apply_to,
         }
-        about = _policy(policy.vhost, policy.name)
+        about = _policy(policy.vhost, policy.name, self.acting)
         if operator:
             self.emit("parameter.set", {**about, "component": "operator_policy", "value": value})
         self.emit("policy.set", {**about, **value})
 
     def policy_cleared(self, vhost: str, name: str, *, operator: bool) -> None:
-        about = _policy(vhost, name)
+        about = _policy(vhost, name, self.acting)
         if operator:
             self.emit("parameter.cleared", {**about, "component": "operator_policy"})
         self.emit("operator.policy.cleared" if operator else "policy.cleared", about)
@@ -343,8 +358,8 @@ class Events:
         self.emit(f"alarm.{what}", {"source": resource, "node": self._node_name})
 
 
-def _policy(vhost: str, name: str) -> dict[str, FieldValue]:
-    return {"name": name, "vhost": vhost, "user_who_performed_action": INTERNAL_USER}
+def _policy(vhost: str, name: str, user: str) -> dict[str, FieldValue]:
+    return {"name": name, "vhost": vhost, "user_who_performed_action": user}
 
 
 def _consumer(consumer: Subscription) -> dict[str, FieldValue]:

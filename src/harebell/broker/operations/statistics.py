@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from itertools import islice
 from typing import Any, Final
 
 from harebell.broker.clients import Channel, Connection
@@ -18,9 +17,9 @@ from harebell.broker.queues.drops import Drops
 from harebell.broker.vhost import VirtualHost
 from harebell.routing.steps import Steps, complete
 
-__all__ = ["statistics", "vhost_statistics"]
+__all__ = ["counting", "statistics", "vhost_statistics"]
 
-SHARE: Final = 512  # unacknowledged messages counted in one step
+FEW: Final = 32  # channels counted in one step
 
 
 def statistics(node: Node) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def statistics(node: Node) -> dict[str, Any]:
 
 
 def _statistics(node: Node) -> Steps[dict[str, Any]]:
-    unacked = yield from _flush_counts(node)
+    unacked = yield from counting(node)
     vhosts = {}
     for name, vhost in tuple(node.vhosts.items()):
         vhosts[name] = yield from _vhost(vhost, node.connections, unacked)
@@ -62,23 +61,23 @@ def _statistics(node: Node) -> Steps[dict[str, Any]]:
 def vhost_statistics(node: Node, vhost: VirtualHost) -> Steps[dict[str, Any]]:
     """The part of `statistics` for one virtual host, and its number of `connections`."""
     connections = sum(connection.vhost is vhost for connection in node.connections)
-    unacked = yield from _flush_counts(node)
+    unacked = yield from counting(node)
     counts = yield from _vhost(vhost, node.connections, unacked)
     return {"connections": connections, **counts}
 
 
-def _flush_counts(node: Node) -> Steps[Counter[Queue]]:
+def counting(node: Node) -> Steps[Counter[Queue]]:
     """Bring all counts up to date. Returns the number of unacknowledged messages of each queue."""
     unacked: Counter[Queue] = Counter()
     detached = tuple(session for session in node.sessions if not session.attached)
     for channels in (*(tuple(each.channels.values()) for each in tuple(node.connections)), detached):
-        for channel in channels:
+        for number, channel in enumerate(channels):
             channel.flush_counts()
-            queues = channel.unacked_queues()
-            while share := list(islice(queues, SHARE)):
-                unacked.update(share)
+            found = yield from channel.counting_unacked()
+            if found:
+                unacked.update(found)
+            if not number % FEW:
                 yield
-            yield
     return unacked
 
 

@@ -7,6 +7,7 @@ and in how messages leave.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
@@ -84,6 +85,7 @@ class Queue(ABC):
         self.vhost = vhost
         self.batch, self.timers = vhost.batch, vhost.timers
         self.name = name
+        self.created_at = time.time_ns() // 1_000_000  # or when the broker recovered it; milliseconds since 1970
         self.durable = durable
         self.exclusive = exclusive
         self.auto_delete = auto_delete

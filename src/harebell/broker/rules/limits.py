@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from harebell.broker.auth import Users
-from harebell.broker.clients import Connection
+from harebell.broker.clients import Connection, Tenancy
 from harebell.config import Limits
 from harebell.errors import InvalidArgument, NotAllowed, NotFound, PreconditionFailed
 from harebell.routing.table_values import Table, erlang_term
@@ -43,10 +43,8 @@ class Population(Protocol):
     def connections(self) -> Collection[Connection]: ...
 
 
-class LimitedVhost(Protocol):
+class LimitedVhost(Tenancy, Protocol):
     """A virtual host with the limits that operators set for it."""
-
-    name: str
 
     @property
     def limits(self) -> Table: ...

@@ -69,6 +69,10 @@ class Policies:
         self._changes = 0  # so far
         self._trials: list[Trial] = []
 
+    def book(self, *, operator: bool) -> dict[str, Policy]:
+        """The policies, or the operator policies, by name."""
+        return self.operator_policies if operator else self.policies
+
     def set(self, policy: Policy, *, operator: bool = False) -> None:
         """As `setting`, at once."""
         complete(self.setting(policy, operator=operator))

@@ -17,13 +17,18 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from typing import Final
 
+from harebell.broker.counts import Histogram
 from harebell.broker.store.files import Files
 from harebell.broker.store.sync import sync_files
 
 __all__ = ["GroupCommit"]
+
+DURATIONS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class GroupCommit:
@@ -47,6 +52,7 @@ class GroupCommit:
     ) -> None:
         self.synced = 0
         self.syncs = 0
+        self.durations = Histogram(DURATIONS)  # of the syncs, in seconds
         self.covered = 0  # the last sync whose commands of sessions are in positions on disk (`positions`)
         self._call_soon, self._on_synced, self._on_failed = call_soon, on_synced, on_failed
         self._enabled, self._files = sync, files
@@ -143,7 +149,9 @@ class GroupCommit:
                 writes, self._writes = self._writes, []
                 leaving, self._leaving = self._leaving & self._syncing, self._leaving - self._syncing
                 number, self._next = self._next, self._next + 1
+            began = time.perf_counter()
             failure = self._write(writes) or self._sync(self._syncing, leaving)
+            seconds = time.perf_counter() - began
             with self._wake:
                 self._syncing = set()
                 self._failed = failure is not None
@@ -151,7 +159,7 @@ class GroupCommit:
             if failure is not None:
                 self._call_soon(partial(self._on_failed, failure))
                 return
-            self._call_soon(partial(self._done, number))
+            self._call_soon(partial(self._done, number, seconds))
 
     def _write(self, writes: Iterable[Callable[[], None]]) -> OSError | None:
         for write in writes:
@@ -164,9 +172,10 @@ class GroupCommit:
                 self._wake.notify_all()
         return None
 
-    def _done(self, number: int) -> None:
+    def _done(self, number: int, seconds: float) -> None:
         self.synced = number
         self.syncs += 1
+        self.durations.observe(seconds)
         self._on_synced()
 
     def _sync(self, fds: Collection[int], leaving: Iterable[int]) -> OSError | None:

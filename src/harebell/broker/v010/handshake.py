@@ -47,6 +47,8 @@ class OpeningConnection(Link, Protocol):
 class Handshake:
     """The handshake of one connection; it is also the `Applicant` of its login."""
 
+    protocol = "amqp010"
+
     def __init__(self, connection: OpeningConnection, peer: Peer) -> None:
         self._connection, self._peer = connection, peer
         self._node: Node = connection.node

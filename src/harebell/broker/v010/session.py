@@ -11,8 +11,8 @@ on; what it has sent and has yet to report is kept (`protocol.v010.session`), an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from itertools import chain, repeat
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
@@ -63,12 +63,14 @@ from harebell.protocol.v010.sending import SendingHalf
 from harebell.protocol.v010.serial import narrow
 from harebell.protocol.v010.session import Again, Session as State
 from harebell.protocol.v010.transfers import Transfers
+from harebell.routing.steps import Steps
 
 __all__ = ["Sent", "Session"]
 
 MOST_UNCOMPLETED: Final = 49_152  # commands not complete at the client, above which it gets no transfers
 MOST_COMMANDS: Final = 65_536  # ..., above which it gets no answers either
 MOST_BYTES: Final = 64 << 20  # bytes of transfers that are kept to be sent again, above which the client gets no more
+RUNS: Final = 256  # runs of deliveries counted in one step
 MANY: Final = 4096  # transfers whose completion is processed in slices
 REPLAYED: Final = 64  # commands sent again in one step
 COMMAND_BYTES: Final = 64  # about the size of a command without content
@@ -163,12 +165,29 @@ class Session:
         return len(self.transactions.publications)
 
     @property
+    def uncommitted_acks(self) -> int:
+        return self.transactions.settled
+
+    @property
+    def prefetch_count(self) -> int:
+        """None: subscriptions have credit."""
+        return 0
+
+    @property
+    def global_prefetch_count(self) -> int:
+        return 0
+
+    @property
     def unacked_count(self) -> int:
         return self.deliveries.unsettled.count
 
-    def unacked_queues(self) -> Iterator[Queue]:
-        runs = [(run.queue, run.left) for run in self.deliveries.unsettled]
-        return chain.from_iterable(repeat(queue, count) for queue, count in runs)
+    def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
+        found = Counter[Queue]()
+        for number, run in enumerate(tuple(self.deliveries.unsettled)):
+            found[run.queue] += run.left
+            if not number % RUNS:
+                yield
+        return found
 
     def flush_counts(self) -> None:
         """Bring `counts` up to date."""

@@ -66,6 +66,11 @@ class Transactions:
         self.publications: list[tuple[Target, Message, tuple[Sink, ...]]] = []
         self._accepted = Unsettled()
 
+    @property
+    def settled(self) -> int:
+        """The number of deliveries that the current transaction settles."""
+        return self._accepted.count
+
     def select(self) -> None:
         """Make the session transactional. IllegalState when it is already."""
         if self.selected or self._session.dtx.selected:

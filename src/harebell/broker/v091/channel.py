@@ -8,12 +8,13 @@ has the unacknowledged deliveries, `transactions` what waits for a commit.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from harebell.broker.connections.consume_arguments import check_consume_arguments, selector_of
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
-from harebell.broker.connections.settling import rejected_in_steps, returning
+from harebell.broker.connections.settling import counted, rejected_in_steps, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import Held
 from harebell.broker.operations.leases import LeaseRequest
@@ -42,6 +43,7 @@ from harebell.protocol.v091.deliver import encode_get_ok
 from harebell.protocol.v091.large_frames import Frames
 from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing.selectors import Selector
+from harebell.routing.steps import Steps
 
 __all__ = ["Channel"]
 
@@ -148,11 +150,32 @@ class Channel:
         return len(self.publisher.transaction or ())
 
     @property
+    def uncommitted_acks(self) -> int:
+        return self._transactions.settled
+
+    @property
+    def prefetch_count(self) -> int:
+        return self._prefetch
+
+    @property
+    def global_prefetch_count(self) -> int:
+        return 0 if self._window == UNLIMITED else self._window
+
+    @property
     def unacked_count(self) -> int:
         return len(self.unacked)
 
-    def unacked_queues(self) -> Iterator[Queue]:
-        return (entry[0] for entry in tuple(self.unacked.entries.values()))
+    def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
+        entries = self.unacked.entries
+        if not entries:
+            return {}
+        if self.publisher.transaction is None:  # what is acknowledged in one has left the table, not the windows
+            found = Counter[Queue]()
+            for consumer in self.consumers.values():
+                found[consumer.queue] += consumer.outstanding
+            if found.total() == len(entries):
+                return found
+        return (yield from counted(entry[0] for entry in tuple(entries.values())))
 
     def watch_acks(self) -> None:
         """Make the channel notify queues of each acknowledgement, for one from which basic.get took."""

@@ -112,6 +112,11 @@ class Consumer:
             return self.credit if channel.credit > 0 else 0
         return min(self.credit, channel.credit)
 
+    @property
+    def outstanding(self) -> int:
+        """The number of its deliveries that are not acknowledged."""
+        return 0 if self.no_ack else (self.prefetch or UNLIMITED) - self.credit
+
     def set_prefetch(self, prefetch: int) -> None:
         """Change the window of an existing consumer (RabbitMQ applies basic.qos to later consumers only)."""
         if not self.no_ack:

@@ -71,6 +71,11 @@ class Transactions:
         self._commits = commits
         self._settlements: list[Settlement] = []
 
+    @property
+    def settled(self) -> int:
+        """The number of deliveries that the current transaction settles."""
+        return sum(len(settlement.taken) for settlement in self._settlements)
+
     def select(self) -> None:
         """Make the channel transactional."""
         if self._publisher.confirms is not None:

@@ -8,14 +8,13 @@ Options are those of `harebell.config`.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harebell import __version__
 from harebell.bridge import Shovels
@@ -28,6 +27,8 @@ from harebell.broker.store.catalog.catalog import CatalogError
 from harebell.broker.store.data_folder import LastStop
 from harebell.cli.server import systemd
 from harebell.cli.server.folders import data_folder
+from harebell.cli.server.listening import Unusable, explain_listening
+from harebell.cli.server.management import start_management
 from harebell.cli.server.memory import Garbage, tune_allocator, tune_collector
 from harebell.cli.server.options import read_settings, with_options
 from harebell.cli.server.plugins import load_plugins
@@ -37,16 +38,15 @@ from harebell.errors import HarebellError, InvalidArgument
 from harebell.logs import Lines
 from harebell.routing.definitions import User
 
+if TYPE_CHECKING:
+    from harebell.admin import Management
+
 __all__ = ["loop_factory", "serve"]
 
 log = logging.getLogger("harebell.serve")
 
 STORE_FAILED: Final = 1  # the exit status: a service manager restarts the broker (Restart=on-failure)
 ENDED: Final = {LastStop.KILLED: "kill", LastStop.POWER_CUT: "power cut, or the end of its machine"}
-
-
-class Unusable(HarebellError):
-    """The broker cannot use an address, the data folder or a file; the text says what to do."""
 
 
 @with_options
@@ -108,6 +108,7 @@ class Service:
         self._shovels = Shovels()
         self._broker = broker_of(settings.config, self._shovels)
         self._folder = data_folder() if settings.config.data is None else settings.config.data
+        self._management: Management | None = None
         self._told = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -124,6 +125,7 @@ class Service:
         failed.add_done_callback(lambda _: self._told.set())
         garbage = loop.create_task(Garbage(broker.node.churn).collect_periodically())
         try:
+            self._management = await start_management(self._settings, broker)
             self._say_ready()
             async with self._shovels.of(broker):
                 await self._told.wait()
@@ -132,6 +134,8 @@ class Service:
             if broker.failure is not None:
                 systemd.notify(f"STATUS=the store failed: {broker.failure}", f"ERRNO={broker.failure.errno}")
             systemd.notify("STOPPING=1")
+            if self._management is not None:
+                await self._management.stop()
             await broker.stop()
             watchdog.cancel()
             garbage.cancel()
@@ -207,6 +211,8 @@ class Service:
         if self._broker.tls is not None:
             try:
                 await self._broker.reload_tls()
+                if self._management is not None:
+                    self._management.reload_tls()
             except InvalidArgument as error:
                 log.error("SIGHUP: %s; the certificate that was in use stays", error)
             else:
@@ -262,21 +268,6 @@ def explain(error: OSError, folder: Path, tls_port: int = 0) -> str:
     if error.filename is not None:
         return f"data folder {folder} cannot be used ({error.strerror}): name one that you may write to, with --data"
     return f"data folder {folder}: {error}: mend it, or name another with --data"
-
-
-def explain_listening(error: ListenError, option: str) -> str:
-    """The error line for an address that cannot be listened on; `option` names the flag of its port."""
-    host, port = error.host, error.port
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {port} of {host} is taken, perhaps by another broker: stop that one, "
-            f"or take another port: harebell serve {option} {port + 1 if port < 65535 else 0}"
-        )
-    if error.errno in (errno.EACCES, errno.EPERM) and 0 < port < 1024:
-        return f"port {port} is reserved for root: take one above 1023, such as {option} 5672"
-    if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-        return f"{host} is not an address of this machine: use --host localhost, or '*' for all of its addresses"
-    return str(error.strerror)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

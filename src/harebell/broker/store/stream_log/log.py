@@ -137,6 +137,11 @@ class StreamLog:
     def first(self) -> int:
         return self._segments[0].base
 
+    @property
+    def size(self) -> int:
+        """Bytes of the log, with those of the messages' addresses and properties."""
+        return sum(segment.size for segment in self._segments)
+
     # -- writing -------------------------------------------------------------------------------------------------
 
     def append(self, address: bytes, frames: Iterable[bytes], timestamp: int | None = None) -> None:

@@ -1,0 +1,9 @@
+"""The HTTP API in the shapes of RabbitMQ's management plug-in, and metrics.
+
+`Management(broker)` serves it. It knows the broker's node and operations, and nothing of AMQP's sockets. It needs the
+extra `admin`.
+"""
+
+from harebell.admin.management import Management
+
+__all__ = ["Management"]

@@ -1,0 +1,126 @@
+"""Answers to requests: status, headers, and a body in one or several pieces, most of them JSON.
+
+Errors have the form of RabbitMQ's HTTP API: {"error": a word, "reason": a text}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["BAD_REQUEST", "Answer", "Refused", "Stream", "bad_request", "encode", "not_found", "to_json"]
+
+JSON: Final = "application/json"
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+def _plain(value: object) -> object:
+    """A value of a field table as JSON has it, as RabbitMQ writes it."""
+    match value:
+        case bytes() | bytearray() | memoryview():
+            return bytes(value).decode("utf-8", "replace")
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return float(value)
+        case set() | frozenset():
+            return sorted(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def encode(value: object) -> bytes:
+    """The value as JSON, in UTF-8. What is no Unicode text (a lone surrogate) is replaced by "?"."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:  # a name that a client sent in other bytes than UTF-8
+        return _encoder.encode(_valid(value))
+
+
+def _valid(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case dict():
+            return {_valid(name): _valid(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_valid(each) for each in value]
+    return value
+
+
+class Answer:
+    """The answer to a request. `pieces` are the body; `media` its type, None for an answer without one."""
+
+    __slots__ = ("headers", "media", "pieces", "status")
+
+    def __init__(
+        self,
+        status: int = 200,
+        pieces: Sequence[bytes] = (),
+        *,
+        media: str | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> None:
+        self.status, self.pieces, self.media, self.headers = status, pieces, media, headers
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return sum(map(len, self.pieces))
+
+
+class Stream:
+    """An answer without an end: `parts` are sent as they come, until the client leaves."""
+
+    __slots__ = ("media", "parts")
+
+    def __init__(self, parts: AsyncIterator[bytes], media: str) -> None:
+        self.parts, self.media = parts, media
+
+
+class Refused(Exception):
+    """A request that is refused; the client gets the status, the word `error`, and the text `reason`.
+
+    `bare`: the answer has no body, as RabbitMQ's to a request without credentials.
+    """
+
+    def __init__(
+        self, status: int, error: str, reason: str, *, headers: Mapping[str, str] = _NO_HEADERS, bare: bool = False
+    ) -> None:
+        super().__init__(f"{status} {error}: {reason}")
+        self.status, self.error, self.reason, self.headers, self.bare = status, error, reason, headers, bare
+
+    def answer(self) -> Answer:
+        if self.bare:
+            return Answer(self.status, headers=self.headers)
+        body = encode({"error": self.error, "reason": self.reason})
+        return Answer(self.status, (body,), media=JSON, headers=self.headers)
+
+
+BAD_REQUEST: Final = "bad_request"
+
+
+def bad_request(reason: str) -> Refused:
+    return Refused(400, BAD_REQUEST, reason)
+
+
+def not_found() -> Refused:
+    """RabbitMQ's words for any object that does not exist, or that the user must not see."""
+    return Refused(404, "Object Not Found", "Not Found")
+
+
+def to_json(value: object, status: int = 200, headers: Mapping[str, str] = _NO_HEADERS) -> Answer:
+    """The value as JSON."""
+    return Answer(status, (encode(value),), media=JSON, headers=headers)
+
+
+def joined(parts: Iterable[bytes]) -> bytes:
+    """Encoded values as the items of a JSON list, without its brackets."""
+    return b",".join(parts)

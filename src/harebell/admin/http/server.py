@@ -1,0 +1,149 @@
+"""The HTTP server, in the broker's loop: uvicorn's connections on listeners of our own.
+
+Rules, beside uvicorn's: a request's head must arrive in HEAD_SECONDS, and a connection without a request ends after
+IDLE_SECONDS; there are MOST_CONNECTIONS at a time, and none when descriptors run out, because the store needs the last
+ones. Signals, logs and the loop are the program's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Sequence
+from email.utils import formatdate
+from typing import Any, Final
+
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from harebell.admin.http.app import HEADERS, App
+from harebell.broker.net.descriptors import ACCEPTS, deepen_backlog, last_for_connections
+from harebell.broker.net.listening import open_listeners
+
+__all__ = ["Server"]
+
+log = logging.getLogger("harebell.admin")
+
+HEAD_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 60
+MOST_CONNECTIONS: Final = 4096
+STOP_SECONDS: Final = 1.0  # for answers that are on their way when the server stops
+
+
+class _State(ServerState):
+    """What the connections of one server share, with the header Date, which is made anew each second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        super().__init__()
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        now = int(time.time())
+        if now != self._second:
+            self._second = now
+            self._headers = [(b"date", formatdate(now, usegmt=True).encode())]
+        return self._headers
+
+    @default_headers.setter
+    def default_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Nothing: they are made above."""
+
+
+class _Connection(H11Protocol):
+    """One client's connection."""
+
+    def __init__(self, config: Config, state: ServerState, last_descriptor: int) -> None:
+        super().__init__(config, state, {})
+        self.access_log = False
+        self._last_descriptor = last_descriptor
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {"abort": transport.abort}
+        descriptor = transport.get_extra_info("socket").fileno()
+        if len(self.connections) > MOST_CONNECTIONS or descriptor > self._last_descriptor:
+            transport.abort()
+        else:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+        elif self._deadline is None:
+            self._await_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle is not None and not self.cycle.response_complete:  # the next request was here already
+            self._stop_waiting()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, with the headers of every answer."""
+        lines = [b"HTTP/1.1 400 Bad Request", b"connection: close", b"content-length: 0"]
+        lines += [name + b": " + value for name, value in HEADERS]
+        self.transport.write(b"\r\n".join([*lines, b"", b""]))
+        self.transport.close()
+
+    def _await_head(self) -> None:
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class Server:
+    """The listeners of one application. `port` is the one that it listens on, once it has started."""
+
+    def __init__(self, app: App, hosts: Sequence[str], port: int, tls: ssl.SSLContext | None = None) -> None:
+        self.port = port
+        self._hosts, self._tls = hosts, tls
+        self._config = Config(
+            app, log_config=None, lifespan="off", ws="none", interface="asgi3", timeout_keep_alive=IDLE_SECONDS,
+            server_header=False, proxy_headers=False,
+        )  # fmt: skip
+        self._state = _State()
+        self._servers: list[asyncio.Server] = []
+
+    async def start(self) -> None:
+        """Listen. Raises ListenError, which is an OSError."""
+        self._config.load()
+        loop, last = asyncio.get_running_loop(), last_for_connections()
+        sockets = await open_listeners(self._hosts, self.port)
+        for listening in sockets:
+            server = await loop.create_server(
+                lambda: _Connection(self._config, self._state, last), sock=listening, ssl=self._tls, backlog=ACCEPTS
+            )
+            self._servers.append(deepen_backlog(server))
+        self.port = sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the listeners, let answers that are on their way go out, and end all connections."""
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        for connection in tuple(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            _, late = await asyncio.wait(tuple(self._state.tasks), timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for connection in tuple(self._state.connections):
+            _abort(connection)
+
+
+def _abort(connection: Any) -> None:
+    connection.transport.abort()

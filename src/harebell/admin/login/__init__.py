@@ -1,0 +1,1 @@
+"""Who asks: passwords, sessions of consoles, tags."""

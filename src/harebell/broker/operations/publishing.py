@@ -1,0 +1,117 @@
+"""Publishing for users without an AMQP connection, such as those of the HTTP API.
+
+A message is checked and routed as one from a channel: the user's permissions, the keys of CC and BCC, user-id,
+expiration and size. It is published to the queues in steps.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Final, NamedTuple, cast
+
+from harebell.broker.auth import Access
+from harebell.broker.clients import Channel
+from harebell.broker.forwarding import Sink, hashed_properties, whole_message
+from harebell.broker.message import Address, MarkedMessage, Message
+from harebell.broker.queues.base import Queue
+from harebell.broker.vhost import VirtualHost
+from harebell.defaults import FRAME_MAX
+from harebell.errors import LocalProtocolError, PreconditionFailed
+from harebell.protocol.v091 import Content, Properties, encode_content
+from harebell.routing import bcc_keys, cc_bcc
+from harebell.routing.steps import Steps
+
+__all__ = ["Published", "publishing"]
+
+MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
+STEP: Final = 8  # queues of a step
+
+
+class Published(NamedTuple):
+    """Whether a message reached a queue, whether every queue took it, and whether one has to write it to the disk."""
+
+    routed: bool
+    accepted: bool
+    stored: bool
+
+
+def publishing(
+    vhost: VirtualHost, access: Access, exchange: str, routing_key: str, properties: Properties, body: bytes,
+    *, max_size: int, origin: str,
+) -> Steps[Published]:  # fmt: skip
+    """Publish a message in the name of the user whose permissions `access` checks.
+
+    `max_size` is the largest body, `origin` what the firehose calls the connection. Raises AccessRefused, NotFound, and
+    PreconditionFailed for properties that a channel would be closed for.
+    """
+    access.publish(exchange, routing_key)
+    if len(body) > max_size:
+        raise PreconditionFailed(f"message size {len(body)} is larger than configured max size {max_size}")
+    if properties.user_id not in (None, access.user) and not access.impersonates:
+        raise PreconditionFailed(
+            f"user_id property set to '{properties.user_id}' but authenticated user was '{access.user}'"
+        )
+    ttl = _milliseconds(properties.expiration)
+    headers = dict(properties.headers or {})
+    copies = cc_bcc(headers)
+    if copies:
+        access.publish_copies(exchange, copies)
+    keys = (routing_key, *copies)
+    route = vhost.router.route_keys(
+        exchange,
+        keys,
+        lambda: headers,
+        lambda: hashed_properties(properties),
+        lambda: whole_message(properties, body),
+    )
+    hidden = bcc_keys(headers)
+    if "BCC" in headers:
+        properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
+    try:
+        content = Content(1, b"", encode_content(1, properties, body, FRAME_MAX), len(body))
+        address = Address(exchange, routing_key)
+    except LocalProtocolError as error:
+        raise PreconditionFailed(str(error)) from error
+    message: Message = Message(address, content)
+    if copies or ttl is not None:
+        message = MarkedMessage(address, content, keys if copies else None, hidden, ttl=ttl)
+    sinks: tuple[Sink, ...] = tuple(vhost.queues[name] for name in route.queues)
+    reply = vhost.reply_queues.get(routing_key) if not exchange else None
+    if reply is not None:
+        sinks = (reply, *sinks)
+    if vhost.trace is not None:
+        vhost.trace.published(_channel(origin, access.user), message, keys, properties, route.queues)
+    queues = tuple(each for each in sinks if isinstance(each, Queue))
+    held = vhost.exchange_sinks(route, keys)
+    vhost.counts.publish += 1
+    vhost.counts.drop_unroutable += not sinks and not held
+    vhost.count_publications(exchange, sinks, 1)
+    accepted = yield from _published(vhost, message, (*sinks, *held), expires=ttl is not None)
+    return Published(bool(sinks or held), accepted, any(queue.stored for queue in queues) or bool(held))
+
+
+def _published(vhost: VirtualHost, message: Message, sinks: tuple[Sink, ...], *, expires: bool) -> Steps[bool]:
+    accepted = True
+    for number, sink in enumerate(sinks, 1):
+        if expires:
+            sink.enrich()
+        accepted &= sink.publish(message)
+        if not number % STEP:
+            vhost.batch.relieve()
+            yield
+    vhost.batch.cover_earlier()
+    return accepted
+
+
+def _milliseconds(expiration: str | None) -> int | None:
+    if expiration is None:
+        return None
+    if not (expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_EXPIRATION):
+        raise PreconditionFailed(f"invalid expiration '{expiration}': milliseconds, 0 to {MAX_EXPIRATION}, are allowed")
+    return int(expiration)
+
+
+def _channel(origin: str, user: str) -> Channel:
+    """The parts of a channel that the firehose reports."""
+    connection = SimpleNamespace(name=origin, user=user)
+    return cast("Channel", SimpleNamespace(connection=connection, number=0))
