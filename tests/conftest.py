@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# A broker that a test starts as a process has no HTTP API unless the test asks: all of them would want one port.
+os.environ.setdefault("HAREBELL_MANAGEMENT", "no")
+
 pytest_plugins = [
     "tests.fixtures.measured",
     "tests.fixtures.order",

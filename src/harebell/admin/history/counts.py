@@ -66,10 +66,10 @@ class Counts:
                 found.add(self.totals[vhost])
         return found
 
-    def refreshing(self) -> Steps[None]:
-        """Bring the counts up to date, unless they are so new that it would not be worth it."""
+    def refreshing(self, *, whatever: bool = False) -> Steps[None]:
+        """Bring the counts up to date, unless they are so new that it would not be worth it; `whatever` they are."""
         stopwatch = self._stopwatch
-        if self._working or stopwatch() < self._fresh_until:
+        if self._working or (stopwatch() < self._fresh_until and not whatever):
             return
         self._working, spent = True, 0.0
         try:

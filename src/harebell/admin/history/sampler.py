@@ -52,10 +52,10 @@ STEP: Final = 64  # objects in one step
 class Group(Generic[K]):
     """The records of all objects of one kind. `figures` are their names, in the order of the values."""
 
-    def __init__(self, figures: Sequence[str]) -> None:
+    def __init__(self, figures: Sequence[str], *, many: bool = True) -> None:
         self.figures = {name: number for number, name in enumerate(figures)}
         self.records: dict[K, Record] = {}
-        self._form = Form(len(figures))
+        self._form = Form(len(figures), many=many)
         self._nothing = (0,) * len(figures)
 
     def note(self, key: K, values: tuple[int, ...], tick: int, *, old: bool = False) -> None:
@@ -96,8 +96,8 @@ class Sampler:
         self.exchanges: Group[Exchange] = Group(EXCHANGE)
         self.connections: Group[Connection] = Group(CONNECTION)
         self.channels: Group[Channel] = Group(CHANNEL)
-        self.vhosts: Group[VirtualHost] = Group(VHOST)
-        self.node: Group[str] = Group(NODE)
+        self.vhosts: Group[VirtualHost] = Group(VHOST, many=False)
+        self.node: Group[str] = Group(NODE, many=False)
         self._groups: tuple[Group[Any], ...] = (
             self.queues, self.exchanges, self.connections, self.channels, self.vhosts, self.node,
         )  # fmt: skip
@@ -112,6 +112,13 @@ class Sampler:
     def start(self) -> None:
         """Take the first sample now, and the others from then on."""
         self._ring()
+
+    def sample_now(self) -> None:
+        """Take a sample at once, in place of the next one."""
+        if not self._working:
+            self._working = True
+            self._node.batch.slices.run(self._sample(self.tick + 1, float(TICK)))
+            self._node.batch.end()
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -144,7 +151,7 @@ class Sampler:
     def _sample(self, tick: int, seconds: float) -> Steps[None]:
         try:
             began = self._clock()
-            yield from self._counts.refreshing()
+            yield from self._counts.refreshing(whatever=True)
             yield from self._note(tick, old=not self.tick)
             if self.tick:
                 self.seconds = max(seconds, 1.0)

@@ -2,7 +2,7 @@
 
 A figure is an integer: a count that only grows, or a length that goes up and down. Every TICK seconds its change goes
 into a ring of 16-bit numbers, and every COARSE_TICKS of these into a second ring, which reaches back an hour. Changes
-below 1024 are exact, larger ones to 1 in 2048; what rounding leaves over is a part of the next change, so that no error
+below 1024 are exact, larger ones to 1 in 1024; what rounding leaves over is a part of the next change, so that no error
 adds up. An object with ten figures costs less than LARGEST bytes.
 
 Times are ticks: the number of the interval since the start. An object that does not change needs no call: the ticks in
@@ -22,7 +22,7 @@ COARSE_TICKS: Final = 20  # ticks in an interval of the second ring: 100 s
 COARSE: Final = 37  # intervals of the second ring: an hour, and the one that is not full yet
 MOST_FINE: Final = 121  # ticks of the first ring: ten minutes
 LARGEST: Final = 2048  # bytes of an object with all that it refers to
-OVERHEAD: Final = 360  # of these for the objects themselves
+OVERHEAD: Final = 480  # of these for the objects themselves
 
 _MANTISSA: Final = 10  # bits, below 5 of the exponent and the sign
 _EXACT: Final = 1 << _MANTISSA
@@ -52,13 +52,17 @@ def unpack(bits: int) -> int:
 
 
 class Form:
-    """The form of the records of one kind of objects: the number of figures, and of ticks in the first ring."""
+    """The form of the records of one kind of objects: the number of figures, and of ticks in the first ring.
+
+    `many`: there may be thousands of such objects, so that each must cost no more than LARGEST.
+    """
 
     __slots__ = ("fine", "width")
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, many: bool = True) -> None:
         self.width = width
-        self.fine = min(MOST_FINE, (LARGEST - OVERHEAD - 16 * width) // (2 * width) - COARSE)
+        room = (LARGEST - OVERHEAD - 16 * width) // (2 * width) - COARSE
+        self.fine = min(MOST_FINE, room) if many else MOST_FINE
 
 
 class Record:
@@ -147,8 +151,9 @@ class Record:
             if start < self.first - COARSE_TICKS or number <= self.tick // COARSE_TICKS - COARSE:
                 return now
             change = unpack(rings[coarse + number % COARSE * form.width + figure])
-            per_tick = change / COARSE_TICKS
+            if at == reached:  # a part of the interval is in the first ring
+                change -= sum(self.change(figure, each) for each in range(at + 1, start + COARSE_TICKS + 1))
             down_to = max(start, tick)
-            now -= per_tick * (at - down_to)
+            now -= change / (at - start) * (at - down_to)
             at = down_to
         return now

@@ -87,6 +87,8 @@ class _Connection(H11Protocol):
         super().on_response_complete()
         if self.cycle is not None and not self.cycle.response_complete:  # the next request was here already
             self._stop_waiting()
+        elif self._deadline is None and self.conn.trailing_data[0]:  # a part of it was
+            self._await_head()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, with the headers of every answer."""

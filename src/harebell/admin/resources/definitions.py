@@ -74,7 +74,7 @@ def _decoding(body: bytes) -> Steps[dict[str, Any]]:
         top = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
         found: dict[str, Any] = {}
         for name, raw in top.items():
-            if bytes(raw[:1]) != b"[":
+            if memoryview(raw)[:1] != b"[":
                 found[name] = msgspec.json.decode(raw)
                 continue
             entries = list[Any]()
