@@ -15,7 +15,7 @@ QUIETLY := PYTHONWARNINGS="ignore:Data file"
 # Of these all lines and branches are reached by their own tests that start no server,
 PURE := protocol routing
 # of these 90 % of the lines and branches are reached by their own tests that start no server,
-MEASURED := broker client bridge testing channels
+MEASURED := broker client bridge testing channels admin
 MODULES := config errors lazy
 # and of these by all of their own tests.
 SLOWLY := spark cli
@@ -107,6 +107,7 @@ generate: setup ## write again what is generated from the specification, the asy
 	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_providers
 	@PYTHONPATH=src:. $(BIN)/python tools/client_reference.py
 	@$(BIN)/python tools/option_table.py
+	@PYTHONPATH=src:. $(BIN)/python tools/http_api.py
 
 coverage: setup pure measured ## all lines and branches of protocol and routing are reached by their own tests, 90 % of what is quick
 

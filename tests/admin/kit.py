@@ -7,10 +7,12 @@ import base64
 import http.client
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 from harebell.admin import Management
+from harebell.broker import Tls
 from harebell.broker.auth.passwords import RABBITMQ_SHA256
 from harebell.broker.auth.throttle import Level
 from harebell.broker.auth.users import make_user
@@ -19,6 +21,9 @@ from harebell.routing.definitions import Permission
 from tests.wire import PATIENCE, BrokerThread
 
 ALL = ".*"
+FOLDER = Path(__file__).parents[1] / "client" / "tls"
+CERTIFICATE, KEY = FOLDER / "certificate.pem", FOLDER / "key.pem"
+TLS = Tls(CERTIFICATE, KEY)
 
 
 class Reply(NamedTuple):

@@ -27,7 +27,9 @@ def test_the_base_install_has_no_dependencies() -> None:
 
 
 def test_the_extras_are_the_documented_ones() -> None:
-    assert set(EXTRAS) == {"server", "spark", "avro", "delta", "connect", "channels", "demo", "otel", "speed", "all"}
+    assert set(EXTRAS) == {
+        "server", "admin", "spark", "avro", "delta", "connect", "channels", "demo", "otel", "speed", "all",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("line", sorted({line for lines in (EXTRAS | GROUPS).values() for line in lines}))

@@ -6,8 +6,6 @@ Errors have the form of RabbitMQ's HTTP API: {"error": a word, "reason": a text}
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -20,16 +18,10 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 def _plain(value: object) -> object:
-    """A value of a field table as JSON has it, as RabbitMQ writes it."""
-    match value:
-        case bytes() | bytearray() | memoryview():
-            return bytes(value).decode("utf-8", "replace")
-        case datetime():
-            return int(value.timestamp())
-        case Decimal():
-            return float(value)
-        case set() | frozenset():
-            return sorted(value)
+    """The value of a number or a text of a narrower type, as tables of AMQP have them."""
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 
@@ -37,7 +29,10 @@ _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def encode(value: object) -> bytes:
-    """The value as JSON, in UTF-8. What is no Unicode text (a lone surrogate) is replaced by "?"."""
+    """The value as JSON, in UTF-8. What is no Unicode text (a lone surrogate) is replaced by "?".
+
+    Values of AMQP's tables are converted before (`broker.operations.definitions.json_table`).
+    """
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:  # a name that a client sent in other bytes than UTF-8

@@ -84,6 +84,7 @@ class Listing(NamedTuple, Generic[T]):
             return items
         if query.get("use_regex", "false").lower() == "true":
             try:
+                PATTERNS.check(wanted)
                 matches = PATTERNS.search(wanted)
             except BadPattern as error:
                 raise bad_request(

@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Self
 
 from harebell.admin.context import Context, Listener
+from harebell.admin.documents.endpoints import ENDPOINTS
 from harebell.admin.history.machine import Gauges
 from harebell.admin.http.app import App
 from harebell.admin.http.requests import Request
 from harebell.admin.http.server import Server
-from harebell.admin.table import API
 from harebell.broker import Broker
 from harebell.broker.net.listening import dialled_host, shown_host
 from harebell.broker.net.tls import Tls
@@ -74,7 +74,7 @@ class Management:
         node = broker.node
         listeners = [Listener(*each) for each in broker.listeners]
         context = self._context = Context(node, Gauges(node, broker.folder), listeners, _certificate(broker.tls))
-        app = App(context, API, context.gate, _nothing)
+        app = App(context, ENDPOINTS, context.gate, _nothing)
         try:
             if self.port is not None:
                 self.port = await self._listen(app, self.port, None)

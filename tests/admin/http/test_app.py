@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from harebell.admin.http import app, bodies, server
+from harebell.routing.definitions import GlobalParameter
 from tests.admin.kit import Api, ApiThread, part
 from tests.wire import PATIENCE
 
@@ -177,7 +178,8 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(
     monkeypatch.setattr(app, "PIECE_SECONDS", 0.1)
     api = own.api()
     long = "x" * 200_000
-    own.run(lambda: [own.broker.node.parameters.set_global(_parameter(str(n), long)) for n in range(60)])
+    for number in range(60):
+        own.run(lambda: own.broker.node.parameters.set_global(GlobalParameter(str(number), long)))  # noqa: B023
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.settimeout(PATIENCE)
@@ -261,12 +263,6 @@ def test_a_stop_does_not_wait_for_idle_connections() -> None:
         idle.request("GET", "/api/whoami", headers={"authorization": own.api().authorization})
         assert json.loads(idle.getresponse().read())["name"] == "guest"
     idle.close()
-
-
-def _parameter(name: str, value: object) -> object:
-    from harebell.routing.definitions import GlobalParameter
-
-    return GlobalParameter(name, value)
 
 
 def _head(api: Api, method: str, path: str, *more: str) -> bytes:

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from harebell.admin.http import app
+from harebell.admin.answers import Refused
 from harebell.admin.login.gate import COOKIE, cookie, names_here
 from harebell.broker.auth.throttle import Level
 from harebell.broker.auth.users import is_loopback
@@ -71,7 +71,7 @@ def test_guest_comes_by_a_name_that_no_other_site_can_have(serving: ApiThread, h
 async def test_guest_comes_from_this_machine_only(own: ApiThread) -> None:
     gate = own.management.context.gate
     assert not is_loopback("192.0.2.1")
-    with pytest.raises(app.Refused) as refused:
+    with pytest.raises(Refused) as refused:
         gate.admit("guest", {"host": "localhost"}, "192.0.2.1")
     assert refused.value.reason == "User can only log in via localhost"
 

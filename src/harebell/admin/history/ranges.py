@@ -52,7 +52,7 @@ def ranges_of(query: Mapping[str, str]) -> Ranges:
     """The ranges in a query. Raises Refused for one with too many samples."""
     if not any(name.endswith("_age") for name in query):
         return NONE
-    return Ranges(*(_range(query, name) for name in Ranges._fields))
+    return Ranges(*(_range(query, name) for name in ("lengths", "msg_rates", "data_rates", "node_stats")))
 
 
 class Rates:

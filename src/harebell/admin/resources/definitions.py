@@ -19,6 +19,7 @@ __all__ = ["LARGEST", "export", "export_vhost", "import_", "import_vhost"]
 
 LARGEST: Final = 20 << 20  # bytes of a file: RabbitMQ's limit
 STEP: Final = 64  # entries decoded or encoded in one step
+LIST: Final = ord("[")
 
 
 def export(request: Request) -> Steps[Answer]:
@@ -74,7 +75,7 @@ def _decoding(body: bytes) -> Steps[dict[str, Any]]:
         top = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
         found: dict[str, Any] = {}
         for name, raw in top.items():
-            if memoryview(raw)[:1] != b"[":
+            if memoryview(raw)[0] != LIST:
                 found[name] = msgspec.json.decode(raw)
                 continue
             entries = list[Any]()

@@ -49,15 +49,16 @@ def _list(request: Request, vhosts: list[VirtualHost]) -> Steps[Answer]:
         "messages_unacknowledged": lambda row: unacked[row.queue],
         "messages": lambda row: row.queue.message_count + unacked[row.queue],
     }
+    shape: Callable[[Row], dict[str, Any]] = lambda row: queue(context, row.vhost, row.queue, ranges)  # noqa: E731
+    if request.flag("disable_stats"):
+        about = {**QUICK, **totals} if request.flag("enable_queue_totals") else QUICK
+        shape = lambda row: {name: take(row) for name, take in about.items()}  # noqa: E731
     listing: Listing[Row] = Listing(
-        shape=lambda row: queue(context, row.vhost, row.queue, ranges),
+        shape=shape,
         order=lambda row: (row.vhost.name, row.queue.name),
         name=lambda row: row.queue.name,
         quick={**QUICK, **totals},
     )
-    if request.flag("disable_stats"):
-        about = {**QUICK, **totals} if request.flag("enable_queue_totals") else QUICK
-        listing = listing._replace(shape=lambda row: {name: take(row) for name, take in about.items()})
     return (yield from listing.answer(request, rows))
 
 

@@ -11,6 +11,7 @@ from harebell.admin.shapes.names import channel_name, split_address
 from harebell.admin.shapes.queues import connection_details, idle_since
 from harebell.admin.shapes.stats import channel_stats, with_details
 from harebell.broker.clients import Channel, Connection
+from harebell.broker.operations.definitions import json_table
 
 __all__ = ["channel", "channel_alone", "connection"]
 
@@ -26,7 +27,7 @@ def connection(context: Context, it: Connection, ranges: Ranges = NONE) -> dict[
         "auth_mechanism": it.mechanism,
         "channel_max": it.channel_max,
         "channels": len(it.channels),
-        "client_properties": it.client_properties,
+        "client_properties": json_table(it.client_properties) if it.client_properties else {},
         "connected_at": it.connected_at,
         "frame_max": it.frame_max,
         "host": host,

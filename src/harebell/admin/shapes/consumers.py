@@ -7,6 +7,7 @@ from typing import Any, cast
 from harebell.admin.context import Context
 from harebell.admin.shapes.names import channel_name, split_address
 from harebell.broker.clients import Subscription
+from harebell.broker.operations.definitions import json_table
 
 __all__ = ["consumer"]
 
@@ -23,7 +24,7 @@ def consumer(context: Context, it: object) -> dict[str, Any]:
         "ack_required": not each.no_ack,
         "active": not waits,
         "activity_status": "waiting" if waits else "single_active" if consumers.single else "up",
-        "arguments": each.arguments,
+        "arguments": json_table(each.arguments) if each.arguments else {},
         "channel_details": {
             "connection_name": connection.name,
             "name": channel_name(connection.name, channel.number),

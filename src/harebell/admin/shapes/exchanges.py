@@ -8,6 +8,7 @@ from harebell.admin.context import Context
 from harebell.admin.history.ranges import NONE, Ranges
 from harebell.admin.shapes.names import properties_key
 from harebell.admin.shapes.stats import exchange_stats
+from harebell.broker.operations.definitions import json_table
 from harebell.broker.vhost import VirtualHost
 from harebell.routing import Binding, Exchange
 
@@ -17,7 +18,7 @@ __all__ = ["binding", "exchange"]
 def exchange(context: Context, vhost: VirtualHost, it: Exchange, ranges: Ranges = NONE) -> dict[str, Any]:
     """An exchange as lists have it."""
     found: dict[str, Any] = {
-        "arguments": it.arguments,
+        "arguments": json_table(it.arguments) if it.arguments else {},
         "auto_delete": it.auto_delete,
         "durable": it.durable,
         "internal": it.internal,
@@ -47,6 +48,6 @@ def binding(vhost: str, it: Binding) -> dict[str, Any]:
         "destination": it.destination.name,
         "destination_type": it.destination.kind,
         "routing_key": it.binding_key,
-        "arguments": it.arguments,
+        "arguments": json_table(it.arguments) if it.arguments else {},
         "properties_key": properties_key(it),
     }

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from harebell.broker.message import Held
+from harebell.broker.operations.definitions import json_table
 from harebell.protocol.v091 import Properties
 
 __all__ = ["message", "payload_of", "properties_of"]
@@ -48,4 +49,6 @@ def properties_of(properties: Properties) -> dict[str, Any]:
         value = getattr(properties, name)
         if value is not None:
             found[name] = int(value.timestamp()) if isinstance(value, datetime) else value
+    if properties.headers:
+        found["headers"] = json_table(properties.headers)
     return found

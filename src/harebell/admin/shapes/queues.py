@@ -15,6 +15,7 @@ from harebell.admin.shapes.consumers import consumer
 from harebell.admin.shapes.names import split_address
 from harebell.admin.shapes.stats import lengths, queue_stats
 from harebell.broker.clients import Connection
+from harebell.broker.operations.definitions import json_table
 from harebell.broker.queues.base import Queue
 from harebell.broker.vhost import VirtualHost
 from harebell.routing.policies import merged
@@ -33,7 +34,7 @@ def queue(context: Context, vhost: VirtualHost, queue: Queue, ranges: Ranges = N
     persistent = queue.message_count + unacked if size.persistent else 0
     free = _capacity(queue)
     found: dict[str, Any] = {
-        "arguments": queue.arguments,
+        "arguments": json_table(queue.arguments) if queue.arguments else {},
         "auto_delete": queue.auto_delete,
         "consumer_capacity": free,
         "consumer_utilisation": free,

@@ -54,7 +54,7 @@ from harebell.routing.settings import queue_settings, queue_type
 from harebell.routing.steps import Steps, complete
 from harebell.routing.table_values import Table as JsonTable
 
-__all__ = ["export_definitions", "exporting", "import_definitions", "importing"]
+__all__ = ["export_definitions", "exporting", "import_definitions", "importing", "json_table"]
 
 log = logging.getLogger("harebell.broker.definitions")
 
@@ -448,7 +448,7 @@ def _queues(vhost: VirtualHost) -> Iterable[QueueDefinition]:
     for queue in tuple(vhost.queues.values()):
         if not queue.exclusive and not queue.deleted:
             yield QueueDefinition(
-                vhost.name, queue.name, queue.durable, queue.auto_delete, _json_table(queue.arguments), queue.type
+                vhost.name, queue.name, queue.durable, queue.auto_delete, json_table(queue.arguments), queue.type
             )
 
 
@@ -457,7 +457,7 @@ def _exchanges(vhost: VirtualHost) -> Iterable[ExchangeDefinition]:
         if each.name and not each.name.startswith(RESERVED_PREFIX):
             yield ExchangeDefinition(
                 vhost.name, each.name, each.type, each.durable, each.auto_delete, each.internal,
-                _json_table(each.arguments),
+                json_table(each.arguments),
             )  # fmt: skip
 
 
@@ -466,15 +466,16 @@ def _bindings(vhost: VirtualHost) -> Iterable[BindingDefinition]:
         kind, name = each.destination
         queue = vhost.queues.get(name) if kind == "queue" else None
         if each.source and not (queue is not None and queue.exclusive):
-            yield BindingDefinition(vhost.name, each.source, name, kind, each.binding_key, _json_table(each.arguments))
+            yield BindingDefinition(vhost.name, each.source, name, kind, each.binding_key, json_table(each.arguments))
 
 
-def _json_table(table: JsonTable) -> JsonTable:
+def json_table(table: JsonTable) -> JsonTable:
+    """A table as JSON has it: byte arrays become text and timestamps seconds, as in RabbitMQ's exports."""
     return {name: _json(value) for name, value in table.items()}
 
 
 def _json(value: object) -> object:
-    """A table's value as JSON has it: byte arrays become text and timestamps seconds, as in RabbitMQ's exports."""
+    """As `json_table`, for a value."""
     match value:
         case bytes() | bytearray():
             return value.decode("utf-8", "replace")
