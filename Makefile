@@ -15,7 +15,7 @@ QUIETLY := PYTHONWARNINGS="ignore:Data file"
 # Of these all lines and branches are reached by their own tests that start no server,
 PURE := protocol routing
 # of these 90 % of the lines and branches are reached by their own tests that start no server,
-MEASURED := broker client bridge testing channels admin
+MEASURED := broker client bridge testing channels django admin
 MODULES := config errors lazy
 # and of these by all of their own tests.
 SLOWLY := spark cli
@@ -135,6 +135,9 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 		-m "hypothesis and not spark and not rabbitmq" tests
 	@echo "torture: a channel layer whose connections are cut, 10 minutes"
 	@PYTHONPATH=src $(BIN)/python -m tests.channels.churn
+	@echo "torture: 20,000 tasks of Django whose workers are killed, and 5,000 on RabbitMQ"
+	@PYTHONPATH=src:. $(BIN)/python -m tests.django.kills
+	@PYTHONPATH=src:. $(BIN)/python -m tests.django.kills --rabbitmq --tasks 5000
 	@echo "torture: memberships of channels, 10,000 steps of joining, leaving, cutting and killing, and on RabbitMQ"
 	@PYTHONPATH=src $(BIN)/python -m tests.channels.membership_model
 	@PYTHONPATH=src $(BIN)/python -m tests.channels.membership_model --rabbitmq

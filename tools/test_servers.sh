@@ -131,6 +131,32 @@ else
     echo "test servers: NO asgiref 1: the conformance tests of ASGI 1 will be SKIPPED."
     echo "test servers:   remedy: run make test where pip reaches PyPI, as root"
 fi
+# Django 6 with its tests, on a Python that it takes.
+make_django6() {
+    for candidate in python3.13 python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[23].*/bin/python; do
+        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 || continue
+        "$candidate" -m venv "$cache/django6.new" &&
+            "$cache/django6.new/bin/python" -m pip install --quiet 'Django>=6.0,<6.1' &&
+            version=$("$cache/django6.new/bin/python" -c 'import django; print(django.__version__)') &&
+            "$cache/django6.new/bin/python" -m pip download --quiet --no-deps --no-binary :all: "Django==$version" \
+                -d "$cache/django6.new/source" &&
+            tar -xzf "$cache"/django6.new/source/*.tar.gz -C "$cache/django6.new/source" &&
+            mv "$cache"/django6.new/source/*/tests "$cache/django6.new/tests" &&
+            rm -rf "$cache/django6.new/source" && rm -rf "$cache/django6" &&
+            mv -T "$cache/django6.new" "$cache/django6" && return
+        rm -rf "$cache/django6.new"
+    done
+    return 1
+}
+if [ ! -e "$cache/django6/tests" ] && mkdir -p "$cache" 2>/dev/null; then
+    make_django6 || echo "test servers: Django 6 could not be installed"
+fi
+if [ -e "$cache/django6/tests" ]; then
+    echo "test servers: Django 6 is in $cache/django6"
+else
+    echo "test servers: NO Django 6: its own tests of task backends will be SKIPPED."
+    echo "test servers:   remedy: run make test as root with a Python 3.12 on PATH or in pyenv's folder"
+fi
 if have_rabbitmq; then
     echo "test servers: RabbitMQ is there"
 else

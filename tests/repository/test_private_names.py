@@ -21,6 +21,9 @@ FOREIGN = {
         "self.loop.lock._is_owned",  # RLock: whether this thread has it; threading.Condition asks it, too
         "awaited._asyncio_future_blocking",  # how a future tells asyncio's tasks to wait for it
     },
+    "harebell/django/management/commands/harebell_worker.py": {
+        "os._exit",  # the documented way out while threads run that cannot be ended
+    },
 }
 
 

@@ -28,7 +28,8 @@ def test_the_base_install_has_no_dependencies() -> None:
 
 def test_the_extras_are_the_documented_ones() -> None:
     assert set(EXTRAS) == {
-        "server", "admin", "spark", "avro", "delta", "connect", "channels", "demo", "otel", "speed", "all",
+        "server", "admin", "spark", "avro", "delta", "connect", "channels", "django", "demo", "otel",
+        "speed", "all",
     }  # fmt: skip
 
 

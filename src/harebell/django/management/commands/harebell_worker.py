@@ -1,0 +1,188 @@
+"""`manage.py harebell_worker`: runs tasks in one process or several, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import autoreload
+
+from harebell.django.backend import TaskBackend
+from harebell.django.framework import task_backends
+from harebell.django.options import EMBEDDED
+from harebell.django.worker.health import Health
+from harebell.django.worker.process import WorkerProcess
+
+RESTART_SECONDS: Final = 1.0  # before a process that has died is replaced
+PARENT: Final = "HAREBELL_WORKER_PARENT"  # the process that has started this one
+
+
+class Command(BaseCommand):  # type: ignore[misc]
+    help = (
+        "Runs tasks that were enqueued with harebell.django.TaskBackend. SIGTERM and Ctrl-C drain, a second one ends."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--backend", default="default", help="The alias in TASKS.")
+        parser.add_argument("--queues", help="Queues, with commas between; all of the backend's if not given.")
+        parser.add_argument("--processes", type=int, default=1, help="Processes; one that dies is replaced.")
+        parser.add_argument("--threads", type=int, default=4, help="Tasks that run at once in each process.")
+        parser.add_argument("--prefetch", type=int, default=4, help="Further tasks that each process fetches.")
+        parser.add_argument("--drain", type=float, help="Seconds to finish after a stop; else no limit.")
+        parser.add_argument("--reload", action="store_true", help="Restart when the program's code changes.")
+        parser.add_argument("--health", help="Address for HTTP probes: PORT or HOST:PORT.")
+
+    def handle(self, **options: Any) -> None:
+        self._check(options)
+        if options["reload"]:
+            autoreload.run_with_reloader(self._work, options)
+        elif options["processes"] > 1:
+            self._supervise(options)
+        else:
+            self._work(options)
+
+    def _check(self, options: dict[str, Any]) -> None:
+        try:
+            backend = task_backends[options["backend"]]
+        except Exception as error:
+            raise CommandError(str(error)) from error
+        if not isinstance(backend, TaskBackend):
+            raise CommandError(
+                f"TASKS[{options['backend']!r}] is no harebell.django.TaskBackend: name it with --backend"
+            )
+        if backend.settings.url == EMBEDDED:
+            raise CommandError(
+                "tasks on embedded:// run in the process that enqueues them: give url a broker, as of `harebell serve`"
+            )
+        for name in ("processes", "threads"):
+            if options[name] < 1:
+                raise CommandError(f"--{name} {options[name]}: at least 1 is needed")
+        if options["prefetch"] < 0:
+            raise CommandError(f"--prefetch {options['prefetch']}: 0 or more is needed")
+        unknown = set(self._queues(backend, options)) - backend.queues if backend.queues else set()
+        if unknown:
+            known = ", ".join(sorted(backend.queues))
+            raise CommandError(
+                f"--queues: {', '.join(sorted(unknown))} is not among QUEUES of TASKS, which has {known}"
+            )
+
+    def _queues(self, backend: TaskBackend, options: dict[str, Any]) -> list[str]:
+        if options["queues"]:
+            return [name.strip() for name in options["queues"].split(",") if name.strip()]
+        if not backend.queues:
+            raise CommandError("TASKS has no QUEUES, so a task may have any queue: name those to work on with --queues")
+        return sorted(backend.queues)
+
+    # -- one process -------------------------------------------------------------------------------------------------
+
+    def _work(self, options: dict[str, Any]) -> None:
+        try:
+            asyncio.run(self._run(options))
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+    async def _run(self, options: dict[str, Any]) -> None:
+        backend: TaskBackend = task_backends[options["backend"]]
+        queues = self._queues(backend, options)
+        worker = WorkerProcess(backend, queues, options["threads"], options["prefetch"])
+        loop = asyncio.get_running_loop()
+        stops = 0
+
+        def stop() -> None:
+            nonlocal stops
+            stops += 1
+            if stops > 1:
+                os._exit(1)  # what runs is delivered again
+            self.stderr.write(f"stopping: {worker.running} tasks run")
+            worker.stop()
+
+        try:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, stop)
+        except RuntimeError:
+            pass  # under --reload this is no main thread: Django ends the process
+        parent = asyncio.create_task(_orphaned(worker))
+        health = self._health(options, lambda: {"ok": worker.is_connected, "running": worker.running, **worker.counts})
+        self.stderr.write(f"worker {worker.worker_id}: queues {', '.join(queues)}")
+        try:
+            await worker.run(drain=options["drain"])
+        finally:
+            parent.cancel()
+            if health is not None:
+                health.close()
+        if worker.running:
+            os._exit(1)  # a thread cannot be ended
+
+    def _health(self, options: dict[str, Any], state: Any) -> Health | None:
+        if not options["health"]:
+            return None
+        address, _, port = str(options["health"]).rpartition(":")
+        try:
+            return Health(address or "127.0.0.1", int(port), state)
+        except (ValueError, OSError) as error:
+            raise CommandError(f"--health {options['health']}: {error}") from error
+
+    # -- several processes -------------------------------------------------------------------------------------------
+
+    def _supervise(self, options: dict[str, Any]) -> None:
+        """Run as many processes, replace those that die, and end them together."""
+        command = [sys.executable, *_program(), "--processes", "1"]
+        processes: dict[subprocess.Popen[bytes], None] = {}
+        stopping = False
+
+        def stop(number: int, frame: object) -> None:
+            nonlocal stopping
+            stopping = True
+            for process in processes:
+                process.send_signal(signal.SIGTERM)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        health = self._health(
+            options, lambda: {"ok": len(processes) == options["processes"], "processes": len(processes)}
+        )
+        try:
+            while not stopping or processes:
+                while not stopping and len(processes) < options["processes"]:
+                    # In a group of its own: Ctrl-C reaches this process alone, which tells the others.
+                    environment = {**os.environ, PARENT: str(os.getpid())}
+                    processes[subprocess.Popen(command, start_new_session=True, env=environment)] = None
+                time.sleep(0.1)
+                for process in [process for process in processes if process.poll() is not None]:
+                    del processes[process]
+                    if not stopping:
+                        self.stderr.write(f"process {process.pid} ended with {process.returncode}, and is replaced")
+                        time.sleep(RESTART_SECONDS)
+        finally:
+            for process in processes:
+                process.kill()
+            if health is not None:
+                health.close()
+
+
+async def _orphaned(worker: WorkerProcess) -> None:
+    """Stop the worker when the process that has started it is killed."""
+    parent = os.environ.get(PARENT)
+    while parent is not None:
+        await asyncio.sleep(1)
+        if os.getppid() != int(parent):
+            worker.stop()
+            return
+
+
+def _program() -> list[str]:
+    """The arguments of this command, without what is the parent's alone."""
+    arguments, kept = iter(sys.argv), []
+    for argument in arguments:
+        if argument in ("--processes", "--health"):
+            next(arguments, None)
+        elif not argument.startswith(("--processes=", "--health=")):
+            kept.append(argument)
+    return kept

@@ -1,0 +1,114 @@
+"""A task as a message, and back: JSON that any program can read. Knows no broker.
+
+The body has the path of the task's function, its arguments, and what has become of it so far; a message of a later
+attempt has the errors of the earlier ones.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, Final
+
+from django.utils.module_loading import import_string
+
+from harebell.client.messages import Message
+from harebell.django.framework import base
+from harebell.django.options import Options
+from harebell.errors import UndecodableBody
+
+__all__ = ["UnknownTask", "message_of", "read", "record_of", "result_of"]
+
+PERSISTENT: Final = 2
+TIMES: Final = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
+DEDUPLICATION: Final = "x-deduplication-header"  # Harebell's queues take a message with the same one once
+
+
+class UnknownTask(Exception):
+    """The function of a task cannot be imported, or is no task."""
+
+
+def record_of(result: Any) -> dict[str, Any]:
+    """A TaskResult as what JSON can say."""
+    task = result.task
+    return {
+        "id": result.id,
+        "task": task.module_path,
+        "args": result.args,
+        "kwargs": result.kwargs,
+        "queue": task.queue_name,
+        "priority": task.priority,
+        "run_after": _text(task.run_after),
+        "backend": result.backend,
+        "status": str(result.status.value),
+        "errors": [[error.exception_class_path, error.traceback] for error in result.errors],
+        "worker_ids": result.worker_ids,
+        "return_value": result._return_value,
+        **{name: _text(getattr(result, name)) for name in TIMES},
+    }
+
+
+def result_of(record: dict[str, Any]) -> Any:
+    """The TaskResult of a record. UnknownTask when its function is not there, or is no task."""
+    try:
+        task = import_string(record["task"])
+    except (ImportError, AttributeError) as error:
+        raise UnknownTask(f"{record['task']}: {error}") from error
+    if not isinstance(task, base.Task):
+        raise UnknownTask(f"{record['task']} is no task: its decorator @task is missing")
+    task = task.using(
+        priority=record["priority"],
+        queue_name=record["queue"],
+        run_after=_time(record["run_after"]),
+        backend=record["backend"],
+    )
+    result = base.TaskResult(
+        task=task,
+        id=record["id"],
+        status=base.TaskResultStatus(record["status"]),
+        args=record["args"],
+        kwargs=record["kwargs"],
+        backend=record["backend"],
+        errors=[base.TaskError(exception_class_path=path, traceback=text) for path, text in record["errors"]],
+        worker_ids=list(record["worker_ids"]),
+        **{name: _time(record[name]) for name in TIMES},
+    )
+    object.__setattr__(result, "_return_value", record["return_value"])
+    return result
+
+
+def message_of(record: dict[str, Any], options: Options, attempt: int = 1, waits: int = 0) -> Message:
+    """The message of a task's record.
+
+    attempt  which one it is for, from 1
+    waits    how often the task was found to be early
+    """
+    return Message(
+        json.dumps(record, separators=(",", ":")).encode(),
+        headers={DEDUPLICATION: f"{record['id']}.{attempt}.{waits}", "attempt": attempt, "waits": waits},
+        content_type="application/json",
+        delivery_mode=PERSISTENT,
+        priority=options.level(record["priority"]),
+        message_id=record["id"],
+        type=record["task"],
+    )
+
+
+def read(body: bytes) -> dict[str, Any]:
+    """The record in a message's body. UndecodableBody."""
+    try:
+        record = json.loads(body)
+        missing = {"id", "task", "args", "kwargs", "queue", "priority", "run_after", "backend", "status"} - set(record)
+    except (ValueError, TypeError) as error:
+        raise UndecodableBody(f"no task: {error}") from error
+    if missing:
+        raise UndecodableBody(f"no task: without {', '.join(sorted(missing))}")
+    return dict(record)
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

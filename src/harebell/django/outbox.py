@@ -1,0 +1,44 @@
+"""The outbox: tasks that are rows of the program's own transaction, and are published when it has committed.
+
+A row is deleted in a transaction that commits once the broker has confirmed its task. A process that dies in between
+leaves the row, and the task is published again, under the same id: a queue on Harebell takes it once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.db import transaction
+from django.utils import timezone
+
+__all__ = ["relay", "store"]
+
+AT_ONCE: Final = 100  # rows that are read together
+
+Publish = Callable[..., None]
+
+
+def store(record: dict[str, Any], run_after: Any) -> None:
+    """Put a task into the outbox, as a part of the transaction."""
+    from harebell.django.models import OutboxTask
+
+    OutboxTask.objects.create(backend=record["backend"], record=json.dumps(record), run_after=run_after)
+
+
+def relay(backend: str, publish: Publish) -> int:
+    """Publish the tasks of one backend that wait in the outbox; how many. Raises what `publish` raises."""
+    from harebell.django.models import OutboxTask
+
+    count = 0
+    while rows := list(OutboxTask.objects.filter(backend=backend).order_by("id")[:AT_ONCE]):
+        for row in rows:
+            with transaction.atomic():
+                # Deleted first, so that another process that has read the row waits here, and finds nothing then.
+                if not OutboxTask.objects.filter(id=row.id).delete()[0]:
+                    continue
+                delay = 0.0 if row.run_after is None else (row.run_after - timezone.now()).total_seconds()
+                publish(json.loads(row.record), delay=delay)
+                count += 1
+    return count

@@ -1,0 +1,242 @@
+"""One process that takes tasks from their queues and runs them: threads for synchronous ones, its loop for the others.
+
+A task is acknowledged when its result is kept, or its next attempt is published: a process that is killed loses none,
+and a task that it was running is delivered again. A stop drains: no further task is taken, those that run are waited
+for, those that were prefetched go back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, Final
+
+from django.utils import timezone
+from django.utils.crypto import get_random_string
+
+from harebell import errors
+from harebell.client.consumer import Consumer
+from harebell.client.messages import Delivery, Message
+from harebell.django.framework import base
+from harebell.django.messages import UnknownTask, read, result_of
+from harebell.django.publishing import Broker
+from harebell.django.topology import MAX_DELAY
+from harebell.django.worker.running import Runner
+
+__all__ = ["WorkerProcess"]
+
+logger = logging.getLogger("harebell.django")
+
+RELAY_SECONDS: Final = 5.0  # between two looks into the outbox, and at old results
+AGAIN_SECONDS: Final = 1.0
+FINISHED: Final = ("SUCCESSFUL", "FAILED")
+
+
+class WorkerProcess:
+    """Takes and runs the tasks of one backend.
+
+    backend      its TaskBackend
+    queues       Django queues
+    concurrency  tasks that run at once
+    prefetch     further tasks that are fetched in advance
+    counts       how many tasks succeeded, failed, are tried again, could not be understood
+    running      how many run now
+    """
+
+    def __init__(self, backend: Any, queues: Sequence[str], concurrency: int, prefetch: int) -> None:
+        self._backend = backend
+        self._options = backend.connected
+        self._queues = list(queues)
+        self._concurrency = concurrency
+        self._prefetch = prefetch
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="task")
+        self.worker_id = f"{socket.gethostname()}.{os.getpid()}.{get_random_string(6)}"[:64]
+        self._runner = Runner(type(backend), backend.results, self._threads, self.worker_id, self._options.attempts)
+        self.counts: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._readers: dict[asyncio.Task[None], Consumer] = {}
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._broker: Broker | None = None
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._broker is not None and self._broker.connection.is_open
+
+    def stop(self) -> None:
+        """Take no further task, and end when those that run are finished."""
+        self._stopping.set()
+
+    async def run(self, *, drain: float | None = None) -> None:
+        """Work until `stop`.
+
+        drain  seconds that running tasks have to finish after the stop; None is no limit
+        """
+        broker = self._broker = await self._connected()
+        if broker is None:
+            return
+        try:
+            slots = asyncio.Semaphore(self._concurrency)
+            relaying = asyncio.create_task(self._relay())
+            stopping = asyncio.create_task(self._stopping.wait())
+            done: set[asyncio.Task[Any]] = set()
+            while not done:
+                self._changed.clear()
+                for name in self._queues[len(self._readers) :]:
+                    consumer = await self._consumer(broker, name)
+                    self._readers[asyncio.create_task(self._read(broker, consumer, slots))] = consumer
+                changing = asyncio.create_task(self._changed.wait())
+                waited = [*self._readers, stopping, changing]
+                done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                changing.cancel()
+                done.discard(changing)
+            for task in [*self._readers, relaying, stopping]:
+                task.cancel()
+            await asyncio.gather(*self._readers, relaying, stopping, return_exceptions=True)
+            for consumer in self._readers.values():
+                await consumer.cancel()  # what was prefetched goes back
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=drain)
+            for task in done - {stopping}:
+                task.result()
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+            await broker.close()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _consumer(self, broker: Broker, name: str) -> Consumer:
+        await broker.declare(name, delayed=True)
+        channel = await broker.connection.channel()
+        consumer = channel.consume(broker.names.queue(name), prefetch=self._concurrency + self._prefetch)
+        await consumer.start()
+        return consumer
+
+    def add(self, name: str) -> None:
+        """Take the tasks of another Django queue, too; called in the worker's loop."""
+        if name not in self._queues:
+            self._queues.append(name)
+            self._changed.set()
+
+    async def _connected(self) -> Broker | None:
+        while not self._stopping.is_set():
+            try:
+                return await Broker.connect(self._options)
+            except (errors.ConnectionLost, errors.DeadlineExceeded) as error:
+                logger.warning("no broker yet: %s", error)
+                try:
+                    await asyncio.wait_for(self._stopping.wait(), AGAIN_SECONDS)
+                except TimeoutError:
+                    pass
+        return None
+
+    async def _read(self, broker: Broker, consumer: Consumer, slots: asyncio.Semaphore) -> None:
+        while True:
+            delivery = await anext(consumer)
+            await slots.acquire()  # a task that is not begun goes back when the channel closes
+            task = asyncio.create_task(self._process(broker, delivery, slots))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _process(self, broker: Broker, delivery: Delivery, slots: asyncio.Semaphore) -> None:
+        try:
+            try:
+                await self._handle(broker, delivery)
+            except errors.HarebellError as error:
+                logger.warning("a task goes back to its queue: %s", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+                delivery.nack(requeue=True)
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                logger.exception("a task goes back to its queue: its result could not be kept")
+                await asyncio.sleep(AGAIN_SECONDS)
+                delivery.nack(requeue=True)
+            else:
+                delivery.ack()
+        except errors.HarebellError:
+            pass  # its connection was lost: it is delivered again
+        finally:
+            slots.release()
+
+    async def _handle(self, broker: Broker, delivery: Delivery) -> None:
+        try:
+            record = read(delivery.body)
+            attempt, waits = (
+                int(str(delivery.headers.get(name, default))) for name, default in (("attempt", 1), ("waits", 0))
+            )
+            result = result_of(record)
+        except (errors.UndecodableBody, UnknownTask, ValueError, TypeError, KeyError) as error:
+            await self._unreadable(broker, delivery, error)
+            return
+        due = _seconds_until(record["run_after"])
+        if due > 0 and attempt == 1:  # the ladder of delays ends before it
+            await broker.publish(record, delay=min(due, MAX_DELAY), waits=waits + 1)
+            return
+        if delivery.redelivered and await self._is_finished(record["id"]):
+            return  # the process that ran it could not acknowledge it any more
+        record = await self._runner.run(result, attempt)
+        if record["status"] == "READY":
+            self.counts["tried again"] += 1
+            await broker.publish(record, attempt=attempt + 1, delay=self._options.delay(attempt))
+        elif record["status"] == "FAILED":
+            self.counts["failed"] += 1
+            await broker.dead(record, record["errors"][-1][0])
+        else:
+            self.counts["succeeded"] += 1
+
+    async def _is_finished(self, id: str) -> bool:
+        known = await asyncio.get_running_loop().run_in_executor(self._threads, self._backend.results.get, id)
+        return known is not None and known["status"] in FINISHED
+
+    async def _unreadable(self, broker: Broker, delivery: Delivery, error: Exception) -> None:
+        """A message that is no task of this program: it is set aside, and its result says why."""
+        self.counts["unreadable"] += 1
+        logger.error("a message in the queue of tasks cannot be run and is set aside: %s", error)
+        message = Message(delivery.body, properties=delivery.properties)
+        message.properties.headers = {**delivery.headers, "x-error": str(error)[:1000]}
+        await broker.channel.publish(message, "", broker.names.dead)
+        try:
+            record = read(delivery.body)
+        except errors.UndecodableBody:
+            return
+        path = f"{type(error).__module__}.{type(error).__qualname__}"
+        record["errors"] = [*record.get("errors", []), [path, str(error)]]
+        record["status"] = str(base.TaskResultStatus.FAILED.value)
+        record["finished_at"] = timezone.now().isoformat()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self._backend.results.save, record)
+
+    async def _relay(self) -> None:
+        """Publish what other processes have left in the outbox, and delete old results."""
+        loop = asyncio.get_running_loop()
+        clean = getattr(self._backend.results, "clean", None)
+        while True:
+            try:
+                if self._options.enqueue == "outbox":
+                    await loop.run_in_executor(self._threads, self._backend.relay_outbox)
+                if clean is not None:
+                    await loop.run_in_executor(self._threads, clean)
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                logger.exception("the database cannot be looked at")
+            await asyncio.sleep(RELAY_SECONDS)
+
+
+def _seconds_until(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    due = datetime.fromisoformat(text)
+    now = timezone.now() if due.tzinfo is not None else timezone.make_naive(timezone.now())
+    return float((due - now).total_seconds())

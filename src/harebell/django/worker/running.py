@@ -1,0 +1,122 @@
+"""Runs one task as Django's Tasks say, and what becomes of it. Knows no broker.
+
+A task's record goes through READY, RUNNING and SUCCESSFUL or FAILED; each attempt adds the worker's id, each exception
+its error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from inspect import iscoroutinefunction
+from traceback import format_exception
+from typing import Any, Final
+
+from django.db import close_old_connections
+from django.utils import timezone
+
+from harebell.django.framework import base, normalize_json, signals
+from harebell.django.messages import record_of
+from harebell.django.results import Results
+
+__all__ = ["Runner"]
+
+logger = logging.getLogger("harebell.django")
+
+MAX_TRACEBACK: Final = 20_000  # characters: of a recursion that has no end, the last ones say enough
+
+
+class Runner:
+    """Runs the tasks of one backend.
+
+    sender   the backend's class, which sends the signals
+    results  where records are kept
+    threads  in which synchronous tasks run
+    """
+
+    def __init__(self, sender: type[Any], results: Results, threads: Executor, worker_id: str, attempts: int) -> None:
+        self._sender = sender
+        self._results = results
+        self._threads = threads
+        self._worker_id = worker_id
+        self._attempts = attempts
+
+    async def run(self, result: Any, attempt: int) -> dict[str, Any]:
+        """Run a task; its record afterwards, whose status is READY when it is to be tried again."""
+        loop = asyncio.get_running_loop()
+        in_thread = _in(loop, self._threads)
+        await in_thread(self._begin, result)
+        error: BaseException | None = None
+        try:
+            task = result.task
+            arguments = [base.TaskContext(task_result=result)] if task.takes_context else []
+            if iscoroutinefunction(task.func):
+                value = await task.func(*arguments, *result.args, **result.kwargs)
+            else:
+                value = await in_thread(_call, task.func, [*arguments, *result.args], result.kwargs)
+            object.__setattr__(result, "_return_value", normalize_json(value))
+        except asyncio.CancelledError:
+            raise  # the worker is killed: the broker delivers the task again
+        except BaseException as failed:
+            error = failed
+        return dict(await in_thread(self._end, result, error, attempt))
+
+    def _begin(self, result: Any) -> None:
+        now = timezone.now()
+        object.__setattr__(result, "status", base.TaskResultStatus.RUNNING)
+        object.__setattr__(result, "last_attempted_at", now)
+        if result.started_at is None:
+            object.__setattr__(result, "started_at", now)
+        result.worker_ids.append(self._worker_id)
+        close_old_connections()
+        self._results.save(record_of(result))
+        signals.task_started.send(sender=self._sender, task_result=result)
+
+    def _end(self, result: Any, error: BaseException | None, attempt: int) -> dict[str, Any]:
+        status = base.TaskResultStatus.SUCCESSFUL
+        if error is not None:
+            kind = type(error)
+            path = f"{kind.__module__}.{kind.__qualname__}"
+            text = "".join(format_exception(error))[-MAX_TRACEBACK:]
+            result.errors.append(base.TaskError(exception_class_path=path, traceback=text))
+            again = attempt < self._attempts and isinstance(error, Exception)
+            status = base.TaskResultStatus.READY if again else base.TaskResultStatus.FAILED
+        object.__setattr__(result, "status", status)
+        if status != base.TaskResultStatus.READY:
+            object.__setattr__(result, "finished_at", timezone.now())
+        record = record_of(result)
+        self._results.save(record)
+        if status != base.TaskResultStatus.READY:
+            self._finished(result, error)
+        else:
+            logger.warning("task %s (%s) is tried again: %s", result.id, result.task.module_path, error)
+        close_old_connections()
+        return record
+
+    def _finished(self, result: Any, error: BaseException | None) -> None:
+        if error is None:
+            signals.task_finished.send(self._sender, task_result=result)
+            return
+        try:
+            raise error  # Django's own receiver logs the exception that is being handled
+        except BaseException:
+            signals.task_finished.send(self._sender, task_result=result)
+
+
+def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any]:
+    """What runs a function in one of the threads, and is awaited."""
+
+    def in_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        return loop.run_in_executor(threads, function, *arguments)
+
+    return in_thread
+
+
+def _call(function: Callable[..., Any], arguments: list[Any], kwargs: dict[str, Any]) -> Any:
+    close_old_connections()
+    try:
+        return function(*arguments, **kwargs)
+    finally:
+        close_old_connections()

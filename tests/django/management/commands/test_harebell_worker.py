@@ -1,0 +1,98 @@
+"""The command: workers that are killed lose no task, wrong arguments are told, a stop drains."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from harebell.client.blocking import connect
+from tests.django import kills
+from tests.django.conftest import Configure
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_lose_no_task(broker_url: str, tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**16)
+    outcome = kills.run(broker_url, tmp_path, tasks=300, processes=2, seed=seed)
+    assert outcome.lost == 0, f"python -m tests.django.kills --seed {seed}"
+    assert outcome.kills > 0
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["--backend", "none"], "none"),
+        (["--queues", "default,nowhere"], "nowhere is not among QUEUES"),
+        (["--processes", "0"], "--processes 0: at least 1"),
+        (["--threads", "0"], "--threads 0: at least 1"),
+        (["--prefetch", "-1"], "0 or more"),
+        (["--health", "x:y"], "--health x:y"),
+    ],
+)
+def test_wrong_arguments(configure: Configure, arguments: list[str], text: str) -> None:
+    configure()
+    with pytest.raises(CommandError) as caught:
+        call_command("harebell_worker", *arguments)
+    assert text in str(caught.value)
+
+
+def test_embedded_needs_no_worker(configure: Configure) -> None:
+    configure(url="embedded://")
+    with pytest.raises(CommandError, match="run in the process that enqueues them"):
+        call_command("harebell_worker")
+
+
+def test_another_backend() -> None:
+    from django.test import override_settings
+
+    from harebell.django.framework import base
+
+    params = {"BACKEND": f"{base.__name__.rpartition('.')[0]}.backends.dummy.DummyBackend"}
+    with override_settings(TASKS={"default": params}):
+        with pytest.raises(CommandError, match="is no harebell"):
+            call_command("harebell_worker")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_probes_and_a_stop(broker_url: str, tmp_path: Path, processes: int) -> None:
+    (tmp_path / "settings.py").write_text(kills.SETTINGS.format(url=broker_url, prefix=tmp_path.name))
+    (tmp_path / "manage.py").write_text(kills.MANAGE)
+    port = free_port()
+    command = [sys.executable, "manage.py", "harebell_worker", "--processes", str(processes), "--health", str(port)]
+    worker = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+                    assert answer.status == 200
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    with connect(broker_url) as connection, connection.channel() as channel:
+        queue = f"{tmp_path.name}.queue.default"
+        info = channel.queue_declare(queue, passive=True) if processes == 1 else None
+    assert info is None or info.consumer_count == 0

@@ -1,0 +1,342 @@
+"""The backend and a worker, on each broker: what is enqueued is run, and its result is what Django's Tasks say."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from harebell import errors
+from harebell.client.blocking import connect
+from harebell.django import outbox
+from harebell.django.framework import InvalidTask, base, exceptions, signals, task_backends
+from harebell.django.models import OutboxTask, TaskRecord
+from harebell.django.topology import Names
+from tests.django import jobs
+from tests.django.conftest import Configure, Worker, finished
+
+Work = Callable[..., Worker]
+SUCCESSFUL, FAILED, READY = (base.TaskResultStatus[name] for name in ("SUCCESSFUL", "FAILED", "READY"))
+
+
+@pytest.mark.parametrize("results", ["cache", "database"])
+def test_a_task_and_its_result(configure: Configure, work: Work, results: str) -> None:
+    backend = configure(results=results)
+    result = jobs.add.enqueue(1, two=2)
+    assert (result.status, result.attempts, result.args, result.kwargs) == (READY, 0, [1], {"two": 2})
+    assert result.enqueued_at is not None
+    with pytest.raises(ValueError, match="not finished"):
+        result.return_value  # noqa: B018  its refusal is the point
+    assert backend.get_result(result.id) == result
+    worker = work(backend)
+    finished(result)
+    assert (result.status, result.return_value, result.errors) == (SUCCESSFUL, 3, [])
+    assert result.worker_ids == [worker.process.worker_id]
+    assert result.enqueued_at <= result.started_at == result.last_attempted_at <= result.finished_at
+    assert jobs.add.get_result(result.id).return_value == 3
+    with pytest.raises(exceptions.TaskResultMismatch):
+        jobs.double.get_result(result.id)
+    with pytest.raises(exceptions.TaskResultDoesNotExist):
+        jobs.add.get_result("none")
+
+
+async def test_coroutines(configure: Configure, work: Work) -> None:
+    backend = configure(results="database")
+    work(backend)
+    result = await jobs.double.aenqueue("ab")
+    async with asyncio.timeout(30):
+        while not result.is_finished:
+            await asyncio.sleep(0.02)
+            await result.arefresh()
+    assert result.return_value == "abab"
+    assert (await jobs.double.aget_result(result.id)).return_value == "abab"
+
+
+def test_without_results(configure: Configure, work: Work) -> None:
+    backend = configure(results=None)
+    assert not backend.supports_get_result
+    jobs.order.clear()
+    work(backend)
+    result = jobs.note.enqueue("x")
+    with pytest.raises(NotImplementedError):
+        result.refresh()
+    wait_for(lambda: jobs.order == ["x"])
+
+
+def test_what_fails_is_tried_again_and_then_set_aside(configure: Configure, work: Work, broker_url: str) -> None:
+    backend = configure(attempts=3, backoff=0.1)
+    worker = work(backend)
+    good, bad = jobs.fail.enqueue(2), jobs.fail.enqueue(9)
+    assert (finished(good).return_value, good.attempts) == ("after 3", 3)
+    assert [error.exception_class for error in good.errors] == [ValueError] * 2
+    finished(bad)
+    assert (bad.status, bad.attempts, len(bad.errors)) == (FAILED, 3, 3)
+    assert "attempt 3" in bad.errors[-1].traceback
+    with pytest.raises(ValueError, match="failed"):
+        bad.return_value  # noqa: B018
+    wait_for(lambda: worker.process.counts["failed"] == 1)
+    with connect(broker_url) as connection, connection.channel() as channel:
+        dead = channel.get(Names(backend.settings.prefix).dead, no_ack=True)
+    assert dead is not None
+    assert dead.properties.message_id == bad.id
+    assert dead.headers["x-error"] == "builtins.ValueError"
+
+
+def test_whatever_a_task_raises_or_returns(configure: Configure, work: Work) -> None:
+    backend = configure(attempts=2, backoff=0.1)
+    work(backend)
+    left, odd = jobs.leave.enqueue(), jobs.no_json.enqueue()
+    assert finished(left).errors[0].exception_class is SystemExit
+    assert left.attempts == 1  # it wants to end: it is not tried again
+    assert finished(odd).errors[-1].exception_class is TypeError
+
+
+def test_priorities_and_queues(configure: Configure, work: Work) -> None:
+    backend = configure()
+    jobs.order.clear()
+    for priority in (0, -100, 100, 50, -50):
+        jobs.note.using(priority=priority).enqueue(priority)
+    last = jobs.note.using(priority=-100, queue_name="other").enqueue("other")
+    with pytest.raises(InvalidTask, match="nowhere"):
+        jobs.note.using(queue_name="nowhere")
+    work(backend, concurrency=1, prefetch=0)
+    finished(last)
+    wait_for(lambda: len(jobs.order) == 6)
+    assert [what for what in jobs.order if what != "other"] == [100, 50, 0, -50, -100]
+
+
+def test_a_task_that_is_due_later(configure: Configure, work: Work) -> None:
+    backend = configure(queues=("default", "with.dots"))
+    work(backend)
+    early, late = timezone.now() + timedelta(seconds=1.2), timezone.now() + timedelta(seconds=2.7)
+    later = jobs.note.using(run_after=late, queue_name="with.dots").enqueue("late")
+    sooner = jobs.note.using(run_after=early).enqueue("early")
+    past = jobs.note.using(run_after=timezone.now() - timedelta(days=1)).enqueue("past")
+    assert finished(past).return_value < early.timestamp()
+    assert finished(sooner).return_value >= early.timestamp()
+    assert finished(later).return_value >= late.timestamp()
+
+
+def test_a_task_that_comes_too_early_waits_again(configure: Configure, work: Work) -> None:
+    """As one whose delay is longer than what keeps messages."""
+    backend = configure()
+    work(backend)
+    due = timezone.now() + timedelta(seconds=1.2)
+    result = jobs.note.using(run_after=due).enqueue("x")
+    backend.publisher.publish({**backend.results.get(result.id), "id": "early"}, delay=0)
+    assert finished(result).return_value >= due.timestamp()
+    wait_for(lambda: (backend.results.get("early") or {}).get("status") == "SUCCESSFUL")
+    assert backend.results.get("early")["return_value"] >= due.timestamp()
+
+
+def test_tasks_of_a_transaction(configure: Configure, work: Work) -> None:
+    backend = configure()
+    work(backend)
+    jobs.order.clear()
+    with transaction.atomic():
+        result = jobs.note.enqueue("committed")
+        assert result.enqueued_at is None
+        time.sleep(0.2)
+        assert jobs.order == []
+    finished(result)
+    with pytest.raises(RuntimeError), transaction.atomic():
+        jobs.note.enqueue("rolled back")
+        raise RuntimeError
+    assert finished(jobs.note.enqueue("after")).status == SUCCESSFUL
+    assert jobs.order == ["committed", "after"]
+
+
+def test_the_outbox(configure: Configure, work: Work) -> None:
+    backend = configure(enqueue="outbox", results="database")
+    jobs.order.clear()
+    with pytest.raises(RuntimeError), transaction.atomic():
+        jobs.note.enqueue("rolled back")
+        raise RuntimeError
+    with transaction.atomic():
+        result = jobs.note.enqueue("committed")
+        assert OutboxTask.objects.count() == 1
+    assert OutboxTask.objects.count() == 0  # published after the commit
+    work(backend)
+    finished(result)
+    assert jobs.order == ["committed"]
+
+
+def test_the_outbox_without_a_broker(configure: Configure, work: Work) -> None:
+    """The row stays, and a worker publishes it."""
+    backend = configure(enqueue="outbox", results="database", url="amqp://127.0.0.1:9/", timeout=0.3)
+    prefix = backend.settings.prefix
+    result = jobs.note.enqueue("kept")
+    assert OutboxTask.objects.count() == 1
+    backend = configure(enqueue="outbox", results="database", prefix=prefix)
+    work(backend)
+    assert finished(result).status == SUCCESSFUL
+    wait_for(lambda: OutboxTask.objects.count() == 0)
+
+
+def test_what_is_relayed_twice_is_run_once(configure: Configure, work: Work) -> None:
+    """A process died between the confirm and the deletion of its row."""
+    backend = configure(enqueue="outbox", results="database")
+    jobs.order.clear()
+    published: list[Any] = []
+
+    def publish(record: dict[str, Any], delay: float) -> None:
+        backend.publisher.publish(record, delay=delay)
+        published.append(record)
+        if len(published) == 1:
+            raise errors.ConnectionLost("killed")
+
+    with transaction.atomic():
+        outbox.store(backend_record(backend), None)
+        with pytest.raises(errors.ConnectionLost), transaction.atomic():
+            outbox.relay("default", publish)
+    assert outbox.relay("default", publish) == 1
+    assert len(published) == 2
+    work(backend, concurrency=1)
+    after = jobs.note.enqueue("after")
+    finished(after)
+    assert jobs.order.count("twice") == (1 if is_harebell(backend) else 2)
+
+
+def backend_record(backend: Any) -> dict[str, Any]:
+    from harebell.django.messages import record_of
+
+    return record_of(backend._new(jobs.note, ("twice",), {}))
+
+
+def is_harebell(backend: Any) -> bool:
+    return bool(backend.publisher._broker.product == "Harebell")
+
+
+def test_a_broker_that_is_away(configure: Configure) -> None:
+    configure(url="amqp://127.0.0.1:9/", timeout=0.3)
+    for _ in range(2):
+        with pytest.raises(errors.ConnectionLost):
+            jobs.add.enqueue(1, 2)
+    (record,) = [None]
+    assert record is None
+
+
+def test_a_task_that_cannot_be_enqueued_is_not_waited_for(configure: Configure) -> None:
+    configure(url="amqp://127.0.0.1:9/", timeout=0.3, results="database")
+    TaskRecord.objects.all().delete()
+    with pytest.raises(errors.ConnectionLost):
+        jobs.add.enqueue(1, 2)
+    assert [record.status for record in TaskRecord.objects.all()] == ["FAILED"]
+
+
+def test_old_results_are_deleted(configure: Configure, work: Work) -> None:
+    backend = configure(results="database", result_ttl=0.2)
+    result = jobs.add.enqueue(1, 2)
+    work(backend)
+    wait_for(lambda: TaskRecord.objects.filter(id=result.id, finished=True).exists())
+    time.sleep(0.3)
+    assert backend.results.clean() >= 1
+    assert not TaskRecord.objects.filter(id=result.id).exists()
+
+
+def test_messages_that_are_no_tasks(configure: Configure, work: Work, broker_url: str) -> None:
+    backend = configure()
+    worker = work(backend)
+    finished(jobs.add.enqueue(1, 2))
+    gone = {**backend_record(backend), "task": "tests.django.jobs.gone"}
+    no_task = {**backend_record(backend), "task": "tests.django.jobs.threading"}
+    for record in (gone, no_task):
+        backend.publisher.publish(record)
+    with connect(broker_url) as amqp, amqp.channel() as channel:
+        for body in (b"\xff", b"[]", b'{"id": 1}', b"{}"):
+            channel.publish(body, "", Names(backend.settings.prefix).queue("default"))
+    wait_for(lambda: worker.process.counts["unreadable"] == 6)
+    assert finished(jobs.add.enqueue(3, 4)).return_value == 7
+    assert backend.results.get(gone["id"])["status"] == "FAILED"
+    with connect(broker_url) as amqp, amqp.channel() as channel:
+        assert channel.message_count(Names(backend.settings.prefix).dead) == 6
+
+
+def test_signals(configure: Configure, work: Work) -> None:
+    backend = configure()
+    told: list[tuple[str, str]] = []
+    receivers = {}
+    for name in ("task_enqueued", "task_started", "task_finished"):
+
+        def receive(sender: Any, task_result: Any, name: str = name, **kwargs: Any) -> None:
+            assert sender is type(backend)
+            told.append((name, str(task_result.status.value)))
+
+        receivers[name] = receive
+        getattr(signals, name).connect(receive)
+    try:
+        work(backend)
+        finished(jobs.add.enqueue(1, 2))
+        wait_for(lambda: len(told) == 3)
+    finally:
+        for name, receive in receivers.items():
+            getattr(signals, name).disconnect(receive)
+    assert sorted(told) == [("task_enqueued", "READY"), ("task_finished", "SUCCESSFUL"), ("task_started", "RUNNING")]
+
+
+def test_a_stop_drains(configure: Configure) -> None:
+    """What runs is finished, what was fetched in advance goes back."""
+    backend = configure()
+    jobs.gate.clear()
+    worker = Worker(backend, concurrency=1, prefetch=3)
+    running = jobs.wait.enqueue()
+    waiting = [jobs.add.enqueue(number, 0) for number in range(3)]
+    wait_for(lambda: worker.process.running == 1)
+    stopping = threading.Thread(target=worker.stop)
+    stopping.start()
+    time.sleep(0.2)
+    assert stopping.is_alive()
+    jobs.gate.set()
+    stopping.join(30)
+    assert finished(running).return_value is True
+    for result in waiting:
+        result.refresh()
+    assert {result.status for result in waiting} == {READY}
+    other = Worker(backend)
+    assert [finished(result).return_value for result in waiting] == [0, 1, 2]
+    other.stop()
+
+
+def test_embedded() -> None:
+    """Tasks run in this process, with no broker and no worker to start."""
+    from django.test import override_settings
+
+    params = {"BACKEND": "harebell.django.TaskBackend", "OPTIONS": {"url": "embedded://", "results": "database"}}
+    with override_settings(TASKS={"default": params}):
+        assert finished(jobs.add.enqueue(20, 22)).return_value == 42
+        task_backends["default"].close()
+
+
+def test_what_is_missing_is_said_by_check(configure: Configure) -> None:
+    from django.test import override_settings
+
+    with override_settings(INSTALLED_APPS=[]):
+        assert configure().check() == []
+        for options in ({"results": "database"}, {"enqueue": "outbox"}):
+            (error,) = configure(**options).check()
+            assert "INSTALLED_APPS" in error.hint
+
+
+def test_the_tables_are_those_of_the_migrations() -> None:
+    from io import StringIO
+
+    from django.core.management import call_command
+
+    output = StringIO()
+    call_command("makemigrations", "harebell", check=True, dry_run=True, stdout=output)
+    assert "No changes" in output.getvalue()
+    assert connection.vendor == "sqlite"
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,46 @@
+"""A table of wrong options: each is told in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+import tests.django.conftest  # noqa: F401  Django has to be set up
+from harebell.django.options import Options
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"urls": "amqp://x/"}, "no option 'urls': 'url'?"),
+        ({"zzz": 1}, "no option 'zzz', there are url, prefix"),
+        ({"url": "localhost"}, "url: the URL's scheme"),
+        ({"url": ("localhost", 5672)}, "a URL"),
+        ({"prefix": "amq.x"}, "prefix='amq.x'"),
+        ({"prefix": "a:b"}, "prefix='a:b'"),
+        ({"enqueue": "later"}, "one of 'commit', 'now', 'outbox'"),
+        ({"results": "redis"}, "one of None, 'cache', 'database'"),
+        ({"attempts": 0}, "a whole number from 1"),
+        ({"attempts": True}, "a whole number from 1"),
+        ({"priority_levels": 500}, "to 201"),
+        ({"backoff": 0}, "backoff=0: seconds"),
+        ({"timeout": "10"}, "timeout='10': seconds"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ImproperlyConfigured) as caught:
+        Options.of(options)
+    assert text in str(caught.value)
+
+
+def test_priorities_and_delays() -> None:
+    options = Options()
+    assert [options.level(priority) for priority in (-100, 0, 100)] == [0, 5, 10]
+    fine = Options(priority_levels=201)
+    assert [fine.level(priority) for priority in range(-100, 101)] == list(range(201))
+    assert Options(priority_levels=1).level(100) == 0
+    delays = Options(backoff=2, backoff_max=20)
+    assert [delays.delay(attempt) for attempt in range(1, 7)] == [2, 4, 8, 16, 20, 20]
+    assert delays.delay(10_000) == 20
