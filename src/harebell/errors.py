@@ -34,10 +34,12 @@
     ├── ConsumerCancelled            the broker ended a consumer (its queue was deleted)
     ├── HandlerFailed                a handler failed again and again; its consumer has ended
     ├── Nacked                       the broker refused a publication
-    │   └── PublishOrphaned          the connection was lost before the broker's answer came
+    │   └── PublishOrphaned          no answer came to a publication: it may or may not have arrived
+    │       └── ConfirmTimeout       none came within the caller's timeout (also a DeadlineExceeded)
     ├── PublishesFailed              some of many publications failed, each with its own error
     ├── AcknowledgeOrphans           some acknowledged deliveries came on a connection that is lost
-    ├── TransactionLost              the connection was lost during a transaction
+    ├── TransactionLost              the channel was lost during a transaction
+    │   └── CommitTimeout            no answer to its commit within the caller's timeout (also a DeadlineExceeded)
     ├── TransactionRolledBack        a distributed transaction was rolled back by the broker itself
     ├── TransactionMixed             a part of a distributed transaction is committed, and a part is not
     ├── SessionDetached              the broker has detached a session of AMQP 0-10, or refuses to attach it
@@ -45,6 +47,8 @@
     ├── RecoveryGaveUp               no new connection could be made within `give_up_after`
     ├── Unroutable                   a mandatory publication reached no queue; carries what was returned
     ├── DeadlineExceeded             no answer within the caller's timeout (also a TimeoutError)
+    │   ├── ConfirmTimeout           the one above
+    │   └── CommitTimeout            the one above
     ├── InvalidArgument              a value that the API cannot take (also a ValueError)
     ├── UndecodableBody              a body that its codec cannot read
     ├── RemoteError                  the handler at the other end of a remote call failed
@@ -62,6 +66,8 @@ The same classes serve both sides: the broker raises `NotFound("no queue 'q' in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal
 
 Scope = Literal["channel", "connection"]
@@ -73,7 +79,13 @@ class HarebellError(Exception):
     """The root: `except HarebellError` catches everything that Harebell raises on purpose.
 
     Every error can be copied and pickled, whatever its constructor takes, so that a process pool hands it on.
+
+    failures  of a call that published many: the error of each one that was not confirmed, by its position from 0
+    sent      of such a call that ended early: how many it had written; the others were never sent
     """
+
+    failures: Mapping[int, HarebellError] = MappingProxyType({})
+    sent: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args, self.__dict__)
@@ -82,6 +94,7 @@ class HarebellError(Exception):
 def _restored(cls: type[HarebellError], args: tuple[Any, ...], attributes: dict[str, Any]) -> HarebellError:
     """The copy of an error, made without its constructor."""
     error = cls.__new__(cls, *args)
+    error.args = args  # an OSError whose class has a constructor leaves that to it
     error.__dict__.update(attributes)
     return error
 
@@ -312,10 +325,12 @@ class Nacked(HarebellError):
 
 
 class PublishOrphaned(Nacked):
-    """The connection was lost before the broker's answer: these publications may or may not have arrived.
+    """No answer will come to these publications, which were written: each may or may not have arrived.
 
     publish_tags  every publication of the call that was not accepted: refused and orphaned ones
     orphaned      those of them that are orphaned
+
+    `__cause__` is what ended their channel, where that is known.
     """
 
     def __init__(self, message: str, publish_tags: tuple[int, ...] = (), orphaned: tuple[int, ...] = ()) -> None:
@@ -328,6 +343,8 @@ class PublishesFailed(HarebellError):
 
     failures  position -> error; positions count from 0, in the order of publishing
     """
+
+    failures: dict[int, HarebellError]
 
     def __init__(self, message: str, failures: dict[int, HarebellError]) -> None:
         super().__init__(message)
@@ -368,7 +385,7 @@ class AcknowledgeOrphans(HarebellError):
 
 
 class TransactionLost(HarebellError):
-    """The connection was lost during the transaction, which had no effect unless its commit was under way."""
+    """The channel was lost or closed during the transaction, which had no effect unless its commit was under way."""
 
 
 class TransactionRolledBack(HarebellError):
@@ -417,6 +434,14 @@ class Unroutable(HarebellError):
 
 class DeadlineExceeded(HarebellError, TimeoutError):
     """No answer came within the caller's timeout; the broker may still do what the call asked for."""
+
+
+class ConfirmTimeout(PublishOrphaned, DeadlineExceeded):
+    """No answer to these publications came within the caller's timeout: each may or may not arrive."""
+
+
+class CommitTimeout(TransactionLost, DeadlineExceeded):
+    """No answer to the commit came within the caller's timeout: the transaction takes effect whole, or not at all."""
 
 
 class InvalidArgument(HarebellError, ValueError):

@@ -212,7 +212,7 @@ async def test_the_end_of_the_channel_is_told() -> None:
     bench = Bench()
     waiting = asyncio.create_task(bench.window.changed())
     await asyncio.sleep(0)
-    bench.window.fail(ConnectionLost("gone"))
-    bench.window.fail(ConnectionLost("again"))
+    bench.window.orphaned(1, ConnectionLost("gone"))
+    bench.window.refused(2, ConnectionLost("again"))
     await waiting
     assert str(bench.window.failed.result()) == "gone"

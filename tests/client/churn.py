@@ -10,7 +10,8 @@ acknowledge one by one, several at once, give back, and leave and come again; an
 itself is stopped and started in between; the queue is durable then, and the messages are persistent. What must hold:
 
 1. Every publication ends, once: acked, orphaned or returned (a broker that is well refuses none), or given up where
-   the call was cancelled. "retry" ends in acked, "park" leaves each orphan in `channel.parked`, exactly once.
+   the call was cancelled. "retry" ends in acked, or is orphaned where a later attempt came back; "park" leaves each
+   orphan in `channel.parked`, exactly once.
 2. What was acked is delivered, and in the end acknowledged: none is lost. What was never published does not come.
 3. Tags go on without a gap over every loss. An acknowledgement tells exactly what it reached and what was orphaned.
 4. What comes a second time is flagged as redelivered, unless it was published a second time ("retry").
@@ -357,7 +358,10 @@ class Churn:
                 assert isinstance(came_back, harebell.Returned)
                 self._ended(body, "returned" if came_back.body == body.encode() else f"another came back: {error!r}")
             except errors.PublishOrphaned as error:
-                self._ended(body, "orphaned" if _orphaned(error, policy) else repr(error))
+                if isinstance(error.__cause__, errors.Unroutable):  # "retry": an attempt before this one had no answer
+                    self.account.end(body, "orphaned")
+                else:
+                    self._ended(body, "orphaned" if _orphaned(error, policy) else repr(error))
 
     def _ended(self, body: str, how: str) -> None:
         if how not in ("acked", "orphaned", "returned"):

@@ -190,7 +190,7 @@ async def test_confirms_that_never_come_fail_with_the_connection() -> None:
             channel.publish_many([Publication(b"m", "", "q")] * 10),
             return_exceptions=True,
         )
-        assert [type(result) for result in results] == [errors.ConnectionLost] * 11
+        assert [type(result) for result in results] == [errors.PublishOrphaned] * 11
 
 
 async def test_frames_in_crumbs() -> None:

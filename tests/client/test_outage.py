@@ -227,6 +227,19 @@ async def test_a_commit_that_was_cut_says_so(connection: Connection, channel: Ch
     await channel.queue_delete(name)
 
 
+async def test_a_refused_transaction_costs_the_next_one_nothing(channel: Channel, name: str) -> None:
+    await channel.queue_declare(name)
+    await channel.tx_select()
+    await channel.publish(b"refused", "", name)
+    await channel.publish(b"refused", f"{name}.missing", name)
+    with pytest.raises(errors.NotFound):
+        await channel.tx_commit()
+    await channel.publish(b"next", "", name)
+    await channel.tx_commit()
+    assert await bodies(channel, name) == [b"next"]
+    await channel.queue_delete(name)
+
+
 # -- publications that a loss cuts -------------------------------------------------------------------------------------
 
 

@@ -180,6 +180,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/core/channel.py": "client/core/test_connection.py",
     "client/core/consumer.py": "client/core/test_connection.py",
     "client/core/login.py": "client/sessions/core/test_handshake.py",
+    "client/core/outcomes.py": "client/core/test_unconfirmed.py",
     "client/core/settlement.py": "client/test_settling.py",
     "client/core/slots.py": "client/core/test_connection.py",
     "client/events.py": "client/test_outage.py",

@@ -170,10 +170,11 @@ class Window:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self._returned[publish_tag] = returned
 
-    def orphaned(self, publish_tag: int) -> None:
-        """Do nothing: the client does not restore a shovel's connection, so `fail` reports every loss."""
+    def refused(self, publish_tag: int, error: HarebellError) -> None:
+        self.orphaned(publish_tag, error)
 
-    def fail(self, reason: HarebellError) -> None:
+    def orphaned(self, publish_tag: int, reason: HarebellError) -> None:
+        """The channel has ended: the source delivers the message again."""
         if not self.failed.done():
             self.failed.set_result(reason)
         self.wake()

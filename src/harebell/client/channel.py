@@ -5,7 +5,8 @@ connection's when left out). Acknowledgements are not awaited: they are written 
 loop's turn.
 
 A channel lives on when its connection comes back, and when the broker closes it with an error: the call that failed,
-and what else waited there, raises the error, later calls find it open again (`recovery.channel`).
+and the other calls that waited there, raise the error, later calls find it open again (`recovery.channel`). What
+becomes of publications: `core.unconfirmed`.
 
 The file is long because it has every method of a channel; what these use is elsewhere: calls (`recovery.requests`),
 subscriptions (`recovery.subscriptions`), callbacks (`notifications`), `publish_many`.
@@ -20,15 +21,17 @@ from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
 from harebell import errors
-from harebell.client.confirms import ORPHANED, Bulk, Confirmations, Published
+from harebell.client.confirms import ORPHANED, AwaitedBatch, Bulk, Confirmations, Published
 from harebell.client.consumer import Consumer
 from harebell.client.core.channel import ChannelCore
+from harebell.client.core.outcomes import address_of, late, nacked, orphaned, unroutable
 from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.harness import ChannelHarness
 from harebell.client.messages import (
     Confirmation,
     Delivery,
     Message,
+    OnNack,
     OnOrphan,
     Publication,
     QueueInfo,
@@ -38,7 +41,7 @@ from harebell.client.messages import (
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import CancelEvent, CloseEvent, DialEvent, DisconnectEvent, FlowEvent
 from harebell.client.notifications import ChannelNotifications, Stop
-from harebell.client.publish_many import CHUNK, PublishMany
+from harebell.client.publish_many import CHUNK, PublishMany, flags_of
 from harebell.client.recovery.channel import ChannelRecovery
 from harebell.client.recovery.connection import ConnectionRecovery
 from harebell.client.recovery.requests import Requests
@@ -65,7 +68,8 @@ METHODS: Final = (
 class Channel:
     """A channel, over every wire channel that carries it. Made by `connection.channel`.
 
-    parked  orphaned publications under on_orphan="park": (publish tag, publication), for the program to take out
+    parked  publications that were set aside, under on_orphan="park" and on_nack="park": (publish tag, publication), for
+            the program to take out
     """
 
     # The client's own parts, and no public API: `core` and `transport` are the present wire channel and the transport
@@ -80,6 +84,7 @@ class Channel:
         self._unyielded = self._unyielded_sends = 0
         self._unnumbered = 0  # publications without confirms, but for the unyielded ones
         self._on_orphan: OnOrphan = "raise"
+        self._on_nack: OnNack = "raise"
         self._confirm = False  # whether the wire channel was told to confirm
         self._confirmations: Confirmations | None = None
         self.chains = chains
@@ -89,6 +94,7 @@ class Channel:
         self.recovery = ChannelRecovery(
             connection, self.requests, self.subscriptions, self.notifications, chains, self, _Carried(self)
         )
+        self._deadlines = connection.availability.deadlines
 
     @property
     def number(self) -> int:
@@ -375,18 +381,27 @@ class Channel:
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    async def confirm_select(self, *, on_orphan: OnOrphan = "raise", timeout: float | None = None) -> None:
+    async def confirm_select(
+        self, *, on_orphan: OnOrphan = "raise", on_nack: OnNack = "raise", timeout: float | None = None
+    ) -> None:
         """Have the broker confirm each publication from now on; `publish` then waits for it.
 
-        on_orphan  when the connection is lost before the broker's answer, the message may or may not have arrived:
-                   "raise" PublishOrphaned; "retry": publish it again, so that it may arrive twice; "park": set it aside
-                   in `channel.parked`, and go on
+        on_orphan  when a publication was written and gets no answer, because the connection is lost or the channel is
+                   closed before that, it may or may not have arrived: "raise" PublishOrphaned; "retry": publish it
+                   again once the channel is back, so that it may arrive twice; "park": set it aside in
+                   `channel.parked`, and go on
+        on_nack    when the broker refuses one (its queue is full, or a quorum queue has no leader): "raise" Nacked;
+                   "retry": publish it again, after pauses of up to 10 s; "park": set it aside, too
+
+        Both hold for whatever method publishes. A publication keeps its tag when it is published again.
         """
-        if on_orphan not in ("raise", "retry", "park"):
-            raise errors.InvalidArgument(f"on_orphan={on_orphan!r}: raise, retry or park is needed")
+        for name, given in (("on_orphan", on_orphan), ("on_nack", on_nack)):
+            if given not in ("raise", "retry", "park"):
+                raise errors.InvalidArgument(f"{name}={given!r}: raise, retry or park is needed")
         await self._call(m.ConfirmSelect(), timeout)
         self._confirm = True
-        self._on_orphan = on_orphan
+        self._on_orphan, self._on_nack = on_orphan, on_nack
+        self.recovery.keep(on_orphan, on_nack, self.parked)
 
     async def publish(
         self,
@@ -395,78 +410,76 @@ class Channel:
         routing_key: str = "",
         *,
         mandatory: bool = False,
+        immediate: bool = False,
         timeout: float | None = None,
     ) -> Confirmation | None:
         """Publish one message.
 
-        With confirms on, wait for the broker's: Nacked when it refuses, Unroutable when a mandatory message reached no
-        queue, PublishOrphaned (or what `confirm_select` said) when the connection was lost meanwhile. After
-        DeadlineExceeded the message may or may not have arrived. With confirms off, give None once it is on its way to
-        the transport. Waits while the broker or the transport takes nothing, or there is no connection.
+        mandatory  have it come back when it reaches no queue
+        immediate  have it come back when no consumer is ready for it; LocalProtocolError on RabbitMQ, which has no such
+                   thing and would close the connection (540)
+
+        With confirms on, wait for the broker's: Nacked when it refuses, Unroutable when the message comes back,
+        PublishOrphaned (or what `confirm_select` said) when it was written and there will be no answer, ConfirmTimeout
+        when none came within the timeout: in both cases it may or may not have arrived. The broker's own error when it
+        closes the channel because of this message. With confirms off, give None once it is on its way to the transport.
+
+        Waits while the broker or the transport takes nothing, or there is no connection: DeadlineExceeded,
+        ConnectionLost and ChannelClosed say that nothing was sent.
 
         LocalProtocolError, and nothing is sent, when the message does not fit the wire: a property its type, or all
         properties together a frame (`frame_max`, agreed on with the broker). So it is with every way to publish.
         """
         transport, core = self.transport, self.core
         raw, body = encoded(message)
+        flags: int = mandatory
+        if immediate:
+            flags = flags_of(mandatory, immediate)
         seconds = transport.timeout if timeout is None else timeout
         deadline: float | None = None
-        while True:  # once for each time that the publication is orphaned and published again
-            if transport.writing_paused or transport.blocked is not None or not core.active:
-                if deadline is None:
-                    deadline = transport.loop.time() + seconds
-                core = await self.requests.may_publish(deadline, seconds)
-                transport = self.transport
-            if not core.publishes.confirming:
-                core.publish(raw, body, exchange, routing_key, mandatory, None)
-                transport.flush()
-                self._unyielded += 1
-                if self._unyielded >= CHUNK or transport.engine.pending >= MAX_GATHERED:
-                    await self._yield()
-                return None
-            if deadline is None:
-                deadline = transport.loop.time() + seconds
-            future: asyncio.Future[object] = transport.loop.create_future()
-            published = Published(future)
-            tag = core.publish(raw, body, exchange, routing_key, mandatory, published)
-            transport.ask()
-            key = transport.deadlines.add(future, deadline)
-            try:
-                result = await future
-            except asyncio.CancelledError:
-                core.publishes.abandon(tag)
-                raise
-            finally:
-                transport.deadlines.remove(key, future)
-            if result is True and published.returns is None:
-                return Confirmation(tag, True)
-            if result is not ORPHANED or self._on_orphan != "retry":
-                break
-            self.requests.availability.check_deadline(f"confirm of publication {tag}", deadline, seconds)
-            transport, core = self.transport, self.core
-        where = f"exchange {exchange!r} with routing key {routing_key!r}"
-        if result is ORPHANED:
-            if self._on_orphan == "park":
-                self.parked.append((tag, Publication(message, exchange, routing_key, mandatory)))
-                return Confirmation(tag, False, orphaned=True)
-            raise errors.PublishOrphaned(
-                f"the connection was lost before the answer to publication {tag} to {where}: "
-                "it may or may not have arrived",
-                (tag,),
-            )
-        core.publishes.abandon(tag)
+        if transport.writing_paused or transport.blocked is not None or not core.active:
+            deadline = transport.loop.time() + seconds
+            core = await self.requests.may_publish(deadline, seconds)
+            transport = self.transport
+        if not core.publishes.confirming:
+            core.publish(raw, body, exchange, routing_key, flags, None)
+            transport.flush()
+            self._unyielded += 1
+            if self._unyielded >= CHUNK or transport.engine.pending >= MAX_GATHERED:
+                await self._yield()
+            return None
+        if deadline is None:
+            deadline = transport.loop.time() + seconds
+        future: asyncio.Future[object] = transport.loop.create_future()
+        published = Published(future)
+        tag = core.publish(raw, body, exchange, routing_key, flags, published)
+        transport.ask()
+        key = self._deadlines.add(future, deadline)
+        try:
+            result = await future
+        except asyncio.CancelledError:
+            self.requests.abandon(core, tag)
+            raise
+        finally:
+            self._deadlines.remove(key, future)
+        if result is True and published.returns is None:
+            return Confirmation(tag, True)
         if result is EXPIRED:
-            raise errors.DeadlineExceeded(transport.late(f"confirm of publication {tag}", seconds))
+            self.requests.abandon(core, tag)
+            raise late(tag, self.transport.late(f"confirm of publication {tag}", seconds))
         if isinstance(result, errors.HarebellError):
             raise result
+        address = address_of(exchange, routing_key)
+        if result is ORPHANED:
+            assert published.reason is not None  # it comes with the result
+            if self._on_orphan == "park":
+                return Confirmation(tag, False, orphaned=True, error=published.reason)
+            raise orphaned(tag, address, published.reason)
         if published.returns is not None:
-            returned = published.returns
-            raise errors.Unroutable(
-                f"publication {tag} to {where} reached no queue ({returned.reply_code} {returned.reply_text}): "
-                "bind a queue to it, or publish without mandatory",
-                returned,
-            )
-        raise errors.Nacked(f"the broker refused publication {tag} to {where}", (tag,))
+            raise unroutable(tag, address, published.returns)
+        if self._on_nack == "park":
+            return Confirmation(tag, False)
+        raise nacked(tag, address)
 
     async def _yield(self) -> None:
         """Write what was published, and give other tasks their turn."""
@@ -476,7 +489,10 @@ class Channel:
         await asyncio.sleep(0)
 
     def confirmations(self) -> Confirmations:
-        """What becomes of the publications of `send`: `async for confirmation in channel.confirmations()`."""
+        """What becomes of the publications of `send`: `async for confirmation in channel.confirmations()`.
+
+        Each has one Confirmation, whatever becomes of it and of the channel.
+        """
         if self._confirmations is None:
             self._confirmations = Confirmations(self.transport.loop)
             self.requests.mode_changes += 1
@@ -489,6 +505,7 @@ class Channel:
         routing_key: str = "",
         *,
         mandatory: bool = False,
+        immediate: bool = False,
         timeout: float | None = None,
     ) -> int:
         """Publish one message without waiting for its confirm, and give its publish tag; see `confirmations`.
@@ -503,7 +520,10 @@ class Channel:
         if not (transport.may_publish(core) and core.publishes.confirming):
             core = await self._may_publish(timeout)
             transport = self.transport
-        tag = core.publish(raw, body, exchange, routing_key, mandatory, self._confirmations)
+        flags: int = mandatory
+        if immediate:
+            flags = flags_of(mandatory, immediate)
+        tag = core.publish(raw, body, exchange, routing_key, flags, self._confirmations)
         transport.expecting()
         transport.flush()
         self._unyielded_sends += 1
@@ -518,6 +538,7 @@ class Channel:
         routing_key: str = "",
         *,
         mandatory: bool = False,
+        immediate: bool = False,
         raw_properties: bytes | None = None,
         waiter: PublishWaiter | None = None,
         at_once: bool = False,
@@ -525,7 +546,7 @@ class Channel:
         """Write one publication without waiting, and give its publish tag (0 with confirms off).
 
         raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; they are not decoded
-        waiter          with confirms on, is called at its return, its confirm, or the end of the channel
+        waiter          with confirms on, is called when it comes back, and once more, with its end
         at_once         write to the socket now, if it has been quiet: for a single publication, not for one of many
 
         For programs that limit by themselves how many are unconfirmed: this never waits, so call `wait_publish` first.
@@ -533,7 +554,10 @@ class Channel:
         raw, body = encoded(message)
         if raw_properties is not None:
             raw = raw_properties
-        tag = self.core.publish(raw, body, exchange, routing_key, mandatory, waiter)
+        flags: int = mandatory
+        if immediate:
+            flags = flags_of(mandatory, immediate)
+        tag = self.core.publish(raw, body, exchange, routing_key, flags, waiter)
         if not tag:
             self._unnumbered += 1
         transport = self.transport
@@ -564,8 +588,7 @@ class Channel:
 
         All are written, or none: LocalProtocolError when the properties of one do not fit a frame. Waits, at most
         `timeout` seconds, while the broker or the transport takes nothing; how many are under way is up to the caller,
-        which waits for earlier ones (`Bulk.wait`). What is orphaned is told there and not published again, whatever
-        `confirm_select` said. No middleware stands around this call.
+        which waits for earlier ones (`Bulk.wait`). No middleware stands around this call.
         """
         if len(bodies) != len(raw_properties):
             raise errors.InvalidArgument(f"{len(bodies)} bodies and {len(raw_properties)} raw_properties: one of each")
@@ -577,14 +600,17 @@ class Channel:
             core = await self._may_publish(timeout)
             transport = self.transport
         bulk = Bulk(len(bodies), transport.loop)
-        if "publish" in vars(core):  # there are callbacks or middlewares for each (`notifications`)
+        flags = flags_of(mandatory)
+        if "publish" in vars(core) or core.keeper is not None:  # each has callbacks or middlewares, or is kept
             transport.engine.check_properties(raw_properties)
-            places = zip(_each(exchange, len(bodies)), _each(routing_key, len(bodies)), strict=True)
+            places = [*zip(_each(exchange, len(bodies)), _each(routing_key, len(bodies)), strict=True)]
+            for to, key in places:
+                core.frames.publish(to, key, flags)  # raises before any is written
             for raw, body, (to, key) in zip(raw_properties, bodies, places, strict=True):
-                tag = core.publish(raw, body, to, key, mandatory, bulk)
+                tag = core.publish(raw, body, to, key, flags, bulk)
                 bulk.begin(bulk.first_tag or tag)
         else:
-            bulk.begin(core.publish_bulk(raw_properties, bodies, exchange, routing_key, mandatory, bulk))
+            bulk.begin(core.publish_bulk(raw_properties, bodies, exchange, routing_key, flags, bulk))
         if not bulk.first_tag:
             self._unnumbered += len(bodies)
         transport.expecting()
@@ -616,21 +642,19 @@ class Channel:
         window   how many may be unconfirmed at a time
         timeout  seconds for the whole of it, the source of the publications included
 
-        All are sent even when some are refused or orphaned; then Nacked, PublishOrphaned or Unroutable says which.
-        A message that does not fit the wire (see `publish`) is the last that is looked at: those before it were sent.
-        After DeadlineExceeded, or when the channel is closed, those without an answer may or may not have arrived.
+        All are sent even when some are refused or orphaned; then PublishOrphaned, Nacked, the broker's own error or
+        Unroutable is raised, whose `failures` have the error of each that was not confirmed, by its position. Those
+        that `confirm_select` has set aside are not counted.
+
+        When it ends early, what was written is waited for, and then the reason is raised: what the source of the
+        publications raised, LocalProtocolError for a message that does not fit the wire, ChannelClosed. When the time
+        is over it is ConfirmTimeout, or DeadlineExceeded where all that was written is confirmed. `sent` of each of
+        these errors, and of PublishOrphaned, counts what was written; what comes after it was never sent.
         """
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
         seconds = self.transport.timeout if timeout is None else timeout
-        many = many_of(self, window, seconds)
-        async with many.in_time():
-            if isinstance(publications, AsyncIterable):
-                await many.put_each(publications)
-            else:
-                await many.put_all(publications)
-            await many.finish()
-        return many.batch.accepted()
+        return await many_of(self, window, seconds).run(publications)
 
     # -- callbacks ---------------------------------------------------------------------------------------------------
 
@@ -654,13 +678,13 @@ class Channel:
         return self.notifications.on("publish", callback)
 
     def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
-        """Have one of them called with the publish tag of each publication at its confirm; orphaned is nacked."""
+        """Have one of them called with the publish tag of each publication at its end: all but acked is nacked."""
         return self.notifications.on_confirm(on_ack, on_nack)
 
     def notify_confirm_or_orphaned(
         self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
     ) -> Stop:
-        """As `notify_confirm`, with those that a loss has orphaned told apart: these may or may not have arrived."""
+        """As `notify_confirm`, with orphaned ones told apart: these may or may not have arrived."""
         return self.notifications.on_confirm_or_orphaned(on_ack, on_nack, on_orphaned)
 
     def notify_return(self, callback: Callable[[Returned], None]) -> Stop:
@@ -709,14 +733,8 @@ def _each(value: str | Sequence[str], count: int) -> Sequence[str]:
 
 def many_of(channel: Channel, window: int, seconds: float) -> PublishMany:
     """A call of `publish_many`, which the caller takes step by step."""
-    return PublishMany(
-        channel.requests,
-        confirming=channel._confirm,
-        on_orphan=channel._on_orphan,
-        parked=channel.parked,
-        window=window,
-        seconds=seconds,
-    )
+    batch = AwaitedBatch(parks=channel._on_orphan == "park", parks_nacked=channel._on_nack == "park")
+    return PublishMany(channel.requests, batch, confirming=channel._confirm, window=window, seconds=seconds)
 
 
 class _Carried:

@@ -7,11 +7,44 @@ from collections import deque
 from typing import Final, Self
 
 from harebell import errors
+from harebell.client.core.outcomes import blames_publishing
 from harebell.client.core.slots import copy_of
 from harebell.client.core.unconfirmed import Batch
-from harebell.client.messages import Confirmation, Publication, Returned
+from harebell.client.messages import Confirmation, Returned
 
-__all__ = ["ORPHANED", "AwaitedBatch", "Bulk", "Confirmations", "KeptBatch", "Published"]
+__all__ = ["AwaitedBatch", "Bulk", "Confirmations", "Published"]
+
+
+class Published:
+    """One publication whose confirm is awaited.
+
+    future    its result is True or False for the broker's confirm, an error of its own, or ORPHANED
+    returns   what came back of it
+    reason    why it is orphaned
+    """
+
+    __slots__ = ("future", "reason", "returns")
+
+    def __init__(self, future: asyncio.Future[object]) -> None:
+        self.future = future
+        self.returns: Returned | None = None
+        self.reason: errors.HarebellError | None = None
+
+    def settle(self, publish_tag: int, acked: bool) -> None:
+        if not self.future.done():
+            self.future.set_result(acked)
+
+    def returned(self, publish_tag: int, returned: Returned) -> None:
+        self.returns = returned
+
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        if not self.future.done():
+            self.future.set_result(error)
+
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        self.reason = reason
+        if not self.future.done():
+            self.future.set_result(ORPHANED)
 
 
 class _Orphaned:
@@ -22,43 +55,15 @@ class _Orphaned:
 ORPHANED: Final = _Orphaned()  # a result and not an exception: asyncio complains of an exception that is never read
 
 
-class Published:
-    """One publication whose confirm is awaited: the future gets True, False, ORPHANED or an error."""
-
-    __slots__ = ("future", "returns")
-
-    def __init__(self, future: asyncio.Future[object]) -> None:
-        self.future = future
-        self.returns: Returned | None = None
-
-    def settle(self, publish_tag: int, acked: bool) -> None:
-        if not self.future.done():
-            self.future.set_result(acked)
-
-    def returned(self, publish_tag: int, returned: Returned) -> None:
-        self.returns = returned
-
-    def orphaned(self, publish_tag: int) -> None:
-        if not self.future.done():
-            self.future.set_result(ORPHANED)
-
-    def fail(self, reason: errors.HarebellError) -> None:
-        if not self.future.done():
-            self.future.set_result(copy_of(reason))
-
-
 class AwaitedBatch(Batch):
-    """A batch that a task awaits: woken once enough of it has its confirms."""
+    """A batch that a task awaits: woken once enough of it has its end."""
 
     __slots__ = ("waiter", "wake_at")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, parks: bool = False, parks_nacked: bool = False) -> None:
+        super().__init__(parks=parks, parks_nacked=parks_nacked)
         self.waiter: asyncio.Future[None] | None = None
         self.wake_at = 0
-
-    def keep(self, publish_tag: int, publication: Publication) -> None:
-        """Remember it until its confirm; only `KeptBatch` does."""
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         self.settled += 1
@@ -67,67 +72,33 @@ class AwaitedBatch(Batch):
         if self.settled >= self.wake_at and self.waiter is not None:
             self.wake()
 
-    def orphaned(self, publish_tag: int) -> None:
-        super().orphaned(publish_tag)
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        super().refused(publish_tag, error)
         if self.settled >= self.wake_at:
             self.wake()
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        super().fail(reason)
-        self.wake()
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        super().orphaned(publish_tag, reason)
+        if self.settled >= self.wake_at:
+            self.wake()
 
     def accepted(self) -> int:
-        """How many were published. Raises what `raise_refused` does."""
+        """How many were published and not set aside. Raises what `raise_refused` does."""
         self.raise_refused()
-        return self.sent
+        return self.sent - len(self.orphans) - len(self.nacked)
 
     def wake(self) -> None:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
     async def wait(self, settled: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Until that many are settled, or the channel has closed: then its reason is raised."""
-        while self.failure is None and self.settled < settled:
+        """Until that many have their end."""
+        while self.settled < settled:
             self.waiter, self.wake_at = loop.create_future(), settled
             try:
                 await self.waiter
             finally:
                 self.waiter = None
-        if self.failure is not None:
-            raise copy_of(self.failure)
-
-
-class KeptBatch(AwaitedBatch):
-    """A batch that keeps its publications until they are settled, to have the orphaned ones back.
-
-    again  orphaned publications with their tags, in the order of sending
-    lost   how many of those there have been; they count as sent and as settled
-    """
-
-    __slots__ = ("_kept", "again", "lost")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kept: dict[int, Publication] = {}
-        self.again: deque[tuple[int, Publication]] = deque()
-        self.lost = 0
-
-    def keep(self, publish_tag: int, publication: Publication) -> None:
-        self._kept[publish_tag] = publication
-
-    def settle(self, publish_tag: int, acked: bool) -> None:
-        self._kept.pop(publish_tag, None)
-        super().settle(publish_tag, acked)
-
-    def accepted(self) -> int:
-        return super().accepted() - self.lost
-
-    def orphaned(self, publish_tag: int) -> None:
-        self.again.append((publish_tag, self._kept.pop(publish_tag)))
-        self.lost += 1
-        self.settled += 1
-        if self.settled >= self.wake_at:
-            self.wake()
 
 
 class Bulk:
@@ -135,17 +106,19 @@ class Bulk:
 
     count      how many they are
     first_tag  the publish tag of the first, those of the others follow; 0 with confirms off
-    settled    how many have an answer, or will never have one because the connection was lost
+    settled    how many have an answer, or will never have one
     returns    what came back of mandatory ones that reached no queue, by place; the broker confirms these too
-    failure    why the channel was closed before all had an answer
+    refusals   the broker's error for one because of which it closed the channel, by place
+    failure    why the channel was closed, where one of these publications may be the reason, or the program closed it
     """
 
-    __slots__ = ("_loop", "_states", "_waiter", "count", "failure", "first_tag", "returns", "settled")
+    __slots__ = ("_loop", "_states", "_waiter", "count", "failure", "first_tag", "refusals", "returns", "settled")
 
     def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
         self.count = count
         self.settled = 0
         self.returns: dict[int, Returned] = {}
+        self.refusals: dict[int, errors.HarebellError] = {}
         self.failure: errors.HarebellError | None = None
         self._states = bytearray(count)  # a place each, one byte: what is asked at the end is found by bytes.find
         self.first_tag = 0
@@ -164,7 +137,7 @@ class Bulk:
 
     @property
     def unanswered(self) -> list[int]:
-        """The places of those that have no answer: with a loss behind them, they may or may not have arrived."""
+        """The places of those that have no answer: when their channel has ended, they may or may not have arrived."""
         return sorted(self._places(0) + self._places(_LOST))
 
     def _places(self, state: int) -> list[int]:
@@ -179,12 +152,12 @@ class Bulk:
 
         timeout  seconds, without end when left out
 
-        DeadlineExceeded when it passes; the reason when the channel is closed before. Both leave this as it is: it may
-        be waited for again, and asked.
+        DeadlineExceeded when it passes; `failure` where there is one. Both leave this as it is: it may be waited for
+        again, and asked.
         """
         try:
             async with asyncio.timeout(timeout):
-                while self.failure is None and self.settled < self.count:
+                while self.settled < self.count:
                     self._waiter = self._loop.create_future()
                     try:
                         await self._waiter
@@ -214,15 +187,20 @@ class Bulk:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.returns[publish_tag - self.first_tag] = returned
 
-    def orphaned(self, publish_tag: int) -> None:
-        self._states[publish_tag - self.first_tag] = _LOST
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.refusals[publish_tag - self.first_tag] = self.failure = error
+        self._lose(publish_tag, _REFUSED)
+
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        if isinstance(reason, errors.ChannelClosed) or blames_publishing(reason):
+            self.failure = reason
+        self._lose(publish_tag, _LOST)
+
+    def _lose(self, publish_tag: int, state: int) -> None:
+        self._states[publish_tag - self.first_tag] = state
         self.settled += 1
         if self.settled == self.count:
             self._wake()
-
-    def fail(self, reason: errors.HarebellError) -> None:
-        self.failure = reason
-        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -232,13 +210,14 @@ class Bulk:
 _ACKED: Final = 1  # the states of a publication in a Bulk; 0: no answer yet
 _NACKED: Final = 2
 _LOST: Final = 3
+_REFUSED: Final = 4
 
 
 class Confirmations:
     """What became of the publications of `channel.send`, as an asynchronous iterator. Made by `channel.confirmations`.
 
-    It ends when the channel is closed: without an error after our own close, else with the reason.
-    `waiting` are those that were not taken yet.
+    Each has one, whatever becomes of it. The iterator ends when the channel is closed, behind the last of them: without
+    an error after our own close, else with the reason. `waiting` are those that were not taken yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -255,12 +234,11 @@ class Confirmations:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self._returns[publish_tag] = returned
 
-    def orphaned(self, publish_tag: int) -> None:
-        self._returns.pop(publish_tag, None)
-        self.put(Confirmation(publish_tag, False, orphaned=True))
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.put(Confirmation(publish_tag, False, error=error))
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        """Nothing: `end` is called at the end of the channel, and one that is opened again has raised its error."""
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        self.put(Confirmation(publish_tag, False, orphaned=True, error=reason))
 
     def end(self, reason: errors.HarebellError | None) -> None:
         if not self._ended:

@@ -23,7 +23,7 @@ from harebell.client import events as e
 from harebell.client.channel import METHODS as CHANNEL_METHODS, Channel
 from harebell.client.core.channel import Carrier, ChannelCore
 from harebell.client.harness import ConnectionHarness
-from harebell.client.messages import Delivery, Message, OnOrphan
+from harebell.client.messages import Delivery, Message, OnNack, OnOrphan
 from harebell.client.middleware.hooks import CloseEvent, DialEvent, DisconnectEvent
 from harebell.client.middleware.registry import Attached, Middlewares, attached
 from harebell.client.notifications import Notifications, Stop
@@ -290,6 +290,7 @@ class Connection:
         *,
         window: int = ...,
         on_orphan: OnOrphan = ...,
+        on_nack: OnNack = ...,
         mandatory: bool = ...,
         timeout: float | None = ...,
         on_blocked: Callable[[str | None], object] | None = ...,
@@ -302,6 +303,7 @@ class Connection:
         *,
         window: int = ...,
         on_orphan: OnOrphan = ...,
+        on_nack: OnNack = ...,
         mandatory: bool = ...,
         timeout: float | None = ...,
         on_blocked: Callable[[str | None], object] | None = ...,
@@ -313,7 +315,8 @@ class Connection:
         *,
         window: int = 1000,
         on_orphan: OnOrphan = "raise",
-        mandatory: bool = False,
+        on_nack: OnNack = "raise",
+        mandatory: bool = True,
         timeout: float | None = None,
         on_blocked: Callable[[str | None], object] | None = None,
         codec: Codec[Any] | None = None,
@@ -322,8 +325,10 @@ class Connection:
 
         exchange    where to publish, unless a publication says otherwise
         window      how many publications may be unconfirmed; further ones wait
-        on_orphan   what becomes of a publication whose confirm an outage cut off, as for `channel.confirm_select`
-        mandatory   have what reaches no queue raise Unroutable, unless a publication says otherwise
+        on_orphan   what becomes of a publication that was written and gets no answer, as for `channel.confirm_select`
+        on_nack     what becomes of one that the broker refuses, as there
+        mandatory   have what reaches no queue raise Unroutable, unless a publication says otherwise; False where nobody
+                    may listen, as behind a fanout exchange
         timeout     seconds for a publication, and for the confirms at the end; the connection's when left out
         on_blocked  called with the reason when the broker blocks publishers, and with None when it takes more again
         codec       bodies are values of its type, and it encodes them
@@ -331,8 +336,8 @@ class Connection:
         from harebell.client.patterns.producer import Producer
 
         return Producer(
-            self, exchange, window=window, on_orphan=on_orphan, mandatory=mandatory, timeout=timeout,
-            on_blocked=on_blocked, codec=codec,
+            self, exchange, window=window, on_orphan=on_orphan, on_nack=on_nack, mandatory=mandatory,
+            timeout=timeout, on_blocked=on_blocked, codec=codec,
         )  # fmt: skip
 
     def deliveries(

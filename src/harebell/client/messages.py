@@ -17,6 +17,7 @@ __all__ = [
     "Confirmation",
     "Delivery",
     "Message",
+    "OnNack",
     "OnOrphan",
     "Publication",
     "QueueInfo",
@@ -24,7 +25,9 @@ __all__ = [
 ]
 
 OnOrphan = Literal["raise", "retry", "park"]
-"""What becomes of a publication when its connection is lost before its confirm: see `Channel.confirm_select`."""
+"""What becomes of a publication whose channel ends before its confirm: see `Channel.confirm_select`."""
+OnNack = Literal["raise", "retry", "park"]
+"""What becomes of a publication that the broker nacks: see `Channel.confirm_select`."""
 
 NO_PROPERTIES: Final = b"\x00\x00"  # property flags without any bit: what most messages carry
 
@@ -107,23 +110,32 @@ class Publication:
     message      a Message, or bytes for a message without properties
     exchange     name of the exchange; "" is the default exchange, where the routing key is a queue's name
     routing_key  as the exchange's type needs it
-    mandatory    have it returned (Unroutable) when it reaches no queue
+    mandatory    have it returned (Unroutable) when it reaches no queue; None: as what publishes it does by default, a
+                 producer with mandatory, a channel without
+    immediate    have it returned when no consumer is ready for it; RabbitMQ has no such thing, and it is refused there
     """
 
-    __slots__ = ("exchange", "mandatory", "message", "routing_key")
+    __slots__ = ("exchange", "immediate", "mandatory", "message", "routing_key")
 
     def __init__(
-        self, message: Message | bytes, exchange: str = "", routing_key: str = "", mandatory: bool = False
+        self,
+        message: Message | bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool | None = None,
+        immediate: bool = False,
     ) -> None:
         self.message = message
         self.exchange = exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
+        self.immediate = immediate
 
     def __repr__(self) -> str:
+        immediate = ", immediate=True" if self.immediate else ""
         return (
             f"Publication({self.message!r}, exchange={self.exchange!r}, routing_key={self.routing_key!r}, "
-            f"mandatory={self.mandatory})"
+            f"mandatory={self.mandatory}{immediate})"
         )
 
 
@@ -291,20 +303,34 @@ class Confirmation:
 
     publish_tag  its number on the channel; the numbers go on over a reconnect
     acked        whether the broker has accepted it
-    orphaned     the connection was lost before the broker's answer: it may or may not have arrived; `acked` is False
+    orphaned     there will be no answer: it may or may not have arrived; `acked` is False
     returned     what came back of it when it was mandatory and reached no queue
+    error        the broker's error where it has closed the channel because of this publication; where it is orphaned,
+                 what has ended its channel
     """
 
-    __slots__ = ("acked", "orphaned", "publish_tag", "returned")
+    __slots__ = ("acked", "error", "orphaned", "publish_tag", "returned")
 
-    def __init__(self, publish_tag: int, acked: bool, orphaned: bool = False, returned: Returned | None = None) -> None:
+    def __init__(
+        self,
+        publish_tag: int,
+        acked: bool,
+        orphaned: bool = False,
+        returned: Returned | None = None,
+        error: errors.HarebellError | None = None,
+    ) -> None:
         self.publish_tag = publish_tag
         self.acked = acked
         self.orphaned = orphaned
         self.returned = returned
+        self.error = error
 
     def __repr__(self) -> str:
-        more = (", orphaned=True" if self.orphaned else "") + (f", returned={self.returned}" if self.returned else "")
+        more = (
+            (", orphaned=True" if self.orphaned else "")
+            + (f", returned={self.returned}" if self.returned else "")
+            + (f", error={self.error!r}" if self.error else "")
+        )
         return f"Confirmation(publish_tag={self.publish_tag}, acked={self.acked}{more})"
 
 

@@ -86,14 +86,9 @@ class Notifications:
         event = DialEvent(target, error, source=self._source)
         self._chains.event("dial_event", functools.partial(self.listeners.call, "dial"))(event)
 
-    def disconnected(self, error: errors.HarebellError, reconnecting: bool, last: Callable[[], None]) -> None:
-        """last  what happens once the event has passed the middlewares"""
-
-        def innermost(event: DisconnectEvent) -> None:
-            last()
-            self.listeners.call("disconnect", event)
-
-        self._chains.event("disconnect_event", innermost)(DisconnectEvent(error, reconnecting, source=self._source))
+    def disconnected(self, error: errors.HarebellError, reconnecting: bool) -> None:
+        event = DisconnectEvent(error, reconnecting, source=self._source)
+        self._chains.event("disconnect_event", functools.partial(self.listeners.call, "disconnect"))(event)
 
     def closed(self, error: errors.HarebellError) -> None:
         event = CloseEvent(error, source=self._source)
@@ -144,13 +139,13 @@ class ChannelNotifications(Notifications):
         body: bytes,
         exchange: str,
         routing_key: str,
-        mandatory: bool,
+        flags: int,
         waiter: PublishWaiter | None,
     ) -> int:
-        return publish(raw_properties, body, exchange, routing_key, mandatory, _NotifyingWaiter(self, waiter))
+        return publish(raw_properties, body, exchange, routing_key, flags, _NotifyingWaiter(self, waiter))
 
-    def confirmed(self, confirmation: Confirmation, waiter: PublishWaiter | None) -> None:
-        """A publication has its confirm; `waiter` is what waits for that."""
+    def ended(self, confirmation: Confirmation, waiter: PublishWaiter | None) -> None:
+        """A publication has its end; `waiter` is what waits for that."""
         call = self.listeners.call
 
         def published(confirmation: Confirmation) -> None:
@@ -184,37 +179,41 @@ class ChannelNotifications(Notifications):
 
 
 class _NotifyingWaiter:
-    """A waiter for a confirm, and the notifications beside it."""
+    """A waiter for the end of a publication, and the notifications beside it."""
 
-    __slots__ = ("_notifications", "_returned", "_waiter")
+    __slots__ = ("_notifications", "_returned", "waiter")
 
     def __init__(self, notifications: ChannelNotifications, waiter: PublishWaiter | None) -> None:
         self._notifications = notifications
-        self._waiter = waiter
         self._returned: Returned | None = None
+        self.waiter = waiter
+
+    @property
+    def _first(self) -> PublishWaiter | None:
+        """What is told before the notifications: `confirmations` are told with what the middlewares make of it."""
+        return None if isinstance(self.waiter, Confirmations) else self.waiter
 
     def settle(self, publish_tag: int, acked: bool) -> None:
-        waiter = self._waiter
-        if waiter is not None and not isinstance(waiter, Confirmations):
-            waiter.settle(publish_tag, acked)
-        self._notifications.confirmed(Confirmation(publish_tag, acked, returned=self._returned), waiter)
+        if (first := self._first) is not None:
+            first.settle(publish_tag, acked)
+        self._notifications.ended(Confirmation(publish_tag, acked, returned=self._returned), self.waiter)
 
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self._returned = returned
-        if self._waiter is not None and not isinstance(self._waiter, Confirmations):
-            self._waiter.returned(publish_tag, returned)
+        if (first := self._first) is not None:
+            first.returned(publish_tag, returned)
 
-    def orphaned(self, publish_tag: int) -> None:
-        waiter = self._waiter
-        if waiter is not None and not isinstance(waiter, Confirmations):
-            waiter.orphaned(publish_tag)
-        self._notifications.confirmed(Confirmation(publish_tag, False, orphaned=True), waiter)
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        if (first := self._first) is not None:
+            first.refused(publish_tag, error)
+        self._notifications.ended(Confirmation(publish_tag, False, error=error), self.waiter)
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        if self._waiter is not None:
-            self._waiter.fail(reason)
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        if (first := self._first) is not None:
+            first.orphaned(publish_tag, reason)
+        self._notifications.ended(Confirmation(publish_tag, False, orphaned=True, error=reason), self.waiter)
 
     def without_waiter(self) -> _NotifyingWaiter:
         """Nothing waits any more; the notifications go on."""
-        self._waiter = None
+        self.waiter = None
         return self

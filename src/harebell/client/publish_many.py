@@ -1,25 +1,29 @@
 """Many publications under one deadline, with a window of unconfirmed ones: what `channel.publish_many` does.
 
-The blocking API takes the same steps from its own threads.
+However the call ends, it tells the end of all that was written: when its source fails, or a message does not fit the
+wire, it waits for the confirms of those before. The blocking API takes the same steps from its own threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
 from typing import Final
 
 from harebell import errors
-from harebell.client.confirms import AwaitedBatch, KeptBatch
-from harebell.client.core.slots import copy_of
-from harebell.client.messages import OnOrphan, Publication, encoded
+from harebell.client.confirms import AwaitedBatch
+from harebell.client.messages import Publication, encoded
 from harebell.client.recovery.requests import Requests
+from harebell.protocol.v091.hot import IMMEDIATE, MANDATORY
 
-__all__ = ["CHUNK", "PublishMany"]
+__all__ = ["CHUNK", "PublishMany", "flags_of"]
 
 CHUNK: Final = 256  # publications encoded between two turns of the loop
+
+
+def flags_of(mandatory: bool, immediate: bool = False) -> int:
+    """The flags of basic.publish."""
+    return (MANDATORY if mandatory else 0) | (IMMEDIATE if immediate else 0)
 
 
 class PublishMany:
@@ -31,46 +35,76 @@ class PublishMany:
     """
 
     def __init__(
-        self,
-        requests: Requests,
-        *,
-        confirming: bool,
-        on_orphan: OnOrphan,
-        parked: deque[tuple[int, Publication]],
-        window: int,
-        seconds: float,
+        self, requests: Requests, batch: AwaitedBatch, *, confirming: bool, window: int, seconds: float
     ) -> None:
         requests.check_open()
         self._requests = requests
         self._confirming = confirming
-        self._on_orphan = on_orphan
-        self._parked = parked
-        self.batch: AwaitedBatch = KeptBatch() if confirming and on_orphan != "raise" else AwaitedBatch()
+        self.batch = batch
         self.window = window
         self.seconds = seconds
         self.deadline = requests.availability.loop.time() + seconds
 
-    @asynccontextmanager
-    async def in_time(self) -> AsyncIterator[None]:
-        """DeadlineExceeded for what is not done by the deadline."""
+    async def run(self, publications: Iterable[Publication] | AsyncIterable[Publication]) -> int:
+        """Publish all of them; how many are confirmed and not set aside."""
+        failed = await self.step(lambda: self._put(publications))
+        return await self.end(failed)
+
+    async def step(self, put: Callable[[], Awaitable[None]]) -> Exception | None:
+        """Take one step, by the deadline. Why no other one is to be taken: its error is not raised yet."""
         try:
             async with asyncio.timeout_at(self.deadline):
-                yield
-        except TimeoutError as error:
-            if isinstance(error, errors.HarebellError):
-                raise
-            batch = self.batch
-            raise errors.DeadlineExceeded(
-                self._requests.transport.late(
-                    f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", self.seconds
-                )
-            ) from None
+                try:
+                    await put()
+                except Exception as error:  # of the source, of a message, of the channel; the deadline cancels
+                    return error
+        except TimeoutError:
+            raise self._late() from None
+        except asyncio.CancelledError:
+            self._requests.give_up(self.batch)
+            raise
+        return None
 
-    async def put_each(self, publications: AsyncIterable[Publication]) -> None:
-        """Publish them as they come."""
-        async for publication in publications:
-            await self._room()
-            self._put(publication)
+    async def end(self, failed: Exception | None) -> int:
+        """After the last step: wait for the confirms, and raise why that was the last, or what was not accepted."""
+        batch = self.batch
+        unfinished = await self.step(self._finish)
+        failed = failed or unfinished
+        if failed is None:
+            return batch.accepted()
+        error = batch.error()
+        if error is not None:
+            error.failures, error.sent = batch.failures(), batch.sent
+            raise error from failed
+        if isinstance(failed, errors.HarebellError):
+            failed.sent = batch.sent
+        failed.add_note(f"publish_many: {batch.sent} publications before this were confirmed" if self._confirming
+                        else f"publish_many: {batch.sent} publications before this were written")  # fmt: skip
+        raise failed
+
+    def _late(self) -> errors.DeadlineExceeded:
+        """The error when the time is over; what is under way is no longer awaited."""
+        requests, batch = self._requests, self.batch
+        text = requests.transport.late(
+            f"publish_many, {batch.settled} of {batch.sent} sent were confirmed", self.seconds
+        )
+        unanswered = requests.give_up(batch)
+        error = batch.error(unanswered=unanswered, late=text)
+        if isinstance(error, errors.ConfirmTimeout):
+            error.failures = batch.failures(unanswered)
+        else:
+            error = errors.DeadlineExceeded(text)
+            error.failures = batch.failures()
+        error.sent = batch.sent
+        return error
+
+    async def _put(self, publications: Iterable[Publication] | AsyncIterable[Publication]) -> None:
+        if isinstance(publications, AsyncIterable):
+            async for publication in publications:
+                await self._room()
+                self.put_some(iter((publication,)), self.batch.sent + 1)
+        else:
+            await self.put_all(publications)
 
     async def put_all(self, publications: Iterable[Publication]) -> None:
         """Publish them all."""
@@ -85,54 +119,46 @@ class PublishMany:
     def put_some(self, source: Iterator[Publication], until: int) -> bool:
         """Publish until so many of the batch are sent. False when the source has ended before."""
         requests, batch = self._requests, self.batch
-        before = batch.sent
-        publish, keep = requests.core.publish, batch.keep if isinstance(batch, KeptBatch) else None
+        before = sent = batch.sent
+        core = requests.core
+        publish = core.publish
+        expected = batch.next_tag
         try:
             for publication in source:
                 raw, body = encoded(publication.message)
-                tag = publish(raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch)
-                batch.sent += 1
-                if keep is not None:
-                    keep(tag, publication)
-                if batch.sent == until:
+                flags = 1 if publication.mandatory else 0
+                if publication.immediate:
+                    flags |= IMMEDIATE
+                tag = publish(raw, body, publication.exchange, publication.routing_key, flags, batch)
+                if tag != expected and tag:
+                    batch.numbered(tag, sent)
+                expected = tag + 1
+                sent += 1
+                if sent == until:
                     return True
             return False
         finally:
-            if not requests.core.publishes.confirming:
-                requests.unnumbered += batch.sent - before
+            batch.sent, batch.next_tag = sent, expected
+            if not core.publishes.confirming:
+                requests.unnumbered += sent - before
             requests.transport.flush()
 
-    async def finish(self) -> None:
+    async def _finish(self) -> None:
         """All were put: wait for the confirms, or for the transport."""
-        requests = self._requests
+        requests, batch = self._requests, self.batch
         if self._confirming:
-            await self._confirmed()
+            requests.transport.expecting()
+            await batch.wait(batch.sent, requests.transport.loop)
             return
         requests.transport.flush_now()
         if requests.transport.writing_paused or not requests.core.active:
             await requests.may_publish(self.deadline, self.seconds)
 
-    async def _confirmed(self) -> None:
-        """Until all are; what is orphaned meanwhile is parked, or published again."""
-        requests, batch = self._requests, self.batch
-        while True:
-            requests.transport.expecting()
-            await batch.wait(batch.sent, requests.transport.loop)
-            if not isinstance(batch, KeptBatch) or not batch.again:
-                return
-            again, batch.again = batch.again, deque()
-            if self._on_orphan == "park":
-                self._parked.extend(again)
-                return
-            for _, publication in again:
-                await self._room()
-                self._put(publication)
-
     async def _room(self) -> None:
         """Wait until the next publication may go out; every CHUNK the loop gets its turn."""
         requests, batch = self._requests, self.batch
         yielded = bool(batch.sent % CHUNK)
-        while batch.failure is None:
+        while True:
             transport, core = requests.transport, requests.core
             if not transport.may_publish(core):
                 await requests.may_publish(self.deadline, self.seconds)
@@ -147,16 +173,3 @@ class PublishMany:
             else:
                 transport.expecting()
                 return
-        raise copy_of(batch.failure)
-
-    def _put(self, publication: Publication) -> None:
-        requests, batch = self._requests, self.batch
-        raw, body = encoded(publication.message)
-        tag = requests.core.publish(
-            raw, body, publication.exchange, publication.routing_key, publication.mandatory, batch
-        )
-        batch.sent += 1
-        if not tag:
-            requests.unnumbered += 1
-        batch.keep(tag, publication)
-        requests.transport.flush()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["HAREBELL", "product_of", "version_of"]
+__all__ = ["HAREBELL", "RABBITMQ", "product_of", "version_of"]
 
 HAREBELL: Final = "Harebell"
+RABBITMQ: Final = "RabbitMQ"
 
 
 def product_of(properties: Mapping[str, object]) -> str | None:

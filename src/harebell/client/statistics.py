@@ -23,8 +23,8 @@ class Counters:
     published    messages written, those with confirms off too
     confirmed    of these: the broker has accepted
     nacked       it has refused
-    orphaned     the connection was lost before its answer
-    unanswered   the channel was closed before its answer
+    refused      it has refused, and has closed the channel because of that
+    orphaned     the connection was lost, or the channel closed, before its answer
     unconfirmed  its answer is still to come
     returned     mandatory ones that came back
     delivered    messages that came, to consumers and by `get`; what a loss took from a buffer unseen is not counted
@@ -32,15 +32,15 @@ class Counters:
     lost         came on a wire channel that is gone, and can no longer be acknowledged
     unacked      wait for their acknowledgement
     buffered     of the unacked and the no_ack ones: lie in a consumer's buffer
-    parked       orphaned publications in `channel.parked`
+    parked       publications in `channel.parked`
     reopened     wire channels after the first
     """
 
     published: int = 0
     confirmed: int = 0
     nacked: int = 0
+    refused: int = 0
     orphaned: int = 0
-    unanswered: int = 0
     unconfirmed: int = 0
     returned: int = 0
     delivered: int = 0
@@ -81,10 +81,10 @@ def of_publishes(table: Publishes) -> Tally:
     unconfirmed = len(table.waiters)
     return Tally(
         published=table.last_tag,
-        confirmed=table.last_tag - unconfirmed - table.nacked - table.orphaned - table.unanswered,
+        confirmed=table.last_tag - unconfirmed - table.nacked - table.refused - table.orphaned,
         nacked=table.nacked,
+        refused=table.refused,
         orphaned=table.orphaned,
-        unanswered=table.unanswered,
         unconfirmed=unconfirmed,
         returned=table.returns,
     )
@@ -99,7 +99,7 @@ def of_deliveries(table: Deliveries, last_tag: int, unseen: Iterable[int] = ()) 
 def of_ended(tally: Tally) -> Tally:
     """What remains of a channel's numbers once it is closed: nothing is under way any more."""
     tally = tally.copy()
-    tally["unanswered"] += tally.pop("unconfirmed")
+    tally["orphaned"] += tally.pop("unconfirmed")
     tally["lost"] += tally.pop("unacked")
     del tally["buffered"], tally["parked"]
     return tally

@@ -25,8 +25,8 @@ PAIRS = [
 # The known differences.
 # The client calls these on the asyncio objects; no program does.
 INTERNAL: dict[type, set[str]] = {
-    confirms.Confirmations: {"settle", "returned", "orphaned", "fail", "end", "put"},
-    confirms.Bulk: {"begin", "settle", "returned", "orphaned", "fail"},
+    confirms.Confirmations: {"settle", "returned", "refused", "orphaned", "end", "put"},
+    confirms.Bulk: {"begin", "settle", "returned", "refused", "orphaned"},
     e.Events: {"put"},
 }
 # Handlers, calls and pools are made of tasks.
@@ -36,7 +36,7 @@ ASYNCIO_ONLY: dict[type, set[str]] = {
 # Attributes of the asyncio objects are properties here.
 MORE: dict[type, set[str]] = {
     blocking.Channel: {"parked"},
-    blocking.Bulk: {"settled", "returns"},
+    blocking.Bulk: {"settled", "returns", "refusals"},
 }
 DUNDERS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 TYPES = {

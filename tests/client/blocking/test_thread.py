@@ -236,9 +236,9 @@ def test_publishing_without_waiting(shared: blocking.Connection, name: str) -> N
             told.append(f"{publish_tag} acked")
 
         def returned(self, publish_tag: int, returned: object) -> None: ...
-        def fail(self, reason: Exception) -> None: ...
+        def refused(self, publish_tag: int, error: Exception) -> None: ...
 
-        def orphaned(self, publish_tag: int) -> None:
+        def orphaned(self, publish_tag: int, reason: Exception) -> None:
             told.append(f"{publish_tag} orphaned")
 
     assert channel.publish_nowait(b"1", "", name, waiter=Told()) == 1

@@ -293,11 +293,12 @@ def reached(sent: list[tuple[int, bool]], state: dict[int, str], offset: int) ->
 
 def test_publish_tags_go_on_over_a_loss() -> None:
     publishes, batch = Publishes(), Batch()
+    batch.numbered(1, 0)
     publishes.confirming = True
     for _ in range(3):
         publishes.add(batch, b"", b"", b"", False)
     publishes.settle(1, False, True)
-    publishes.orphan()
+    publishes.end(errors.ConnectionLost("gone"))
     assert (batch.settled, batch.orphans, publishes.confirming) == (3, [2, 3], False)
     assert publishes.add(batch, b"", b"", b"", False) == 4
     assert publishes.add(batch, b"", b"", b"", False) == 5

@@ -6,18 +6,21 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell import errors
-from harebell.client.core.unconfirmed import Batch, Publishes
+from harebell.client.core.unconfirmed import FEWEST_RUNS, Batch, Publishes
 from harebell.client.messages import Returned
-from harebell.protocol.v091 import Content, Properties, encode_content
+from harebell.protocol.v091 import Content, Properties, encode_content, methods as m
+from harebell.protocol.v091.codec import encode_method
 
-METHOD = b"method frame"
+METHOD = encode_method(1, m.BasicPublish("x", "k", mandatory=True))
+ADDRESS = METHOD[:-2]
 
 
 class Waiter:
     def __init__(self) -> None:
         self.answers: list[bool] = []
         self.returns: list[Returned] = []
-        self.failures: list[errors.HarebellError] = []
+        self.refusals: list[tuple[int, errors.HarebellError]] = []
+        self.orphans: list[int] = []
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         self.answers.append(acked)
@@ -25,11 +28,11 @@ class Waiter:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.returns.append(returned)
 
-    def orphaned(self, publish_tag: int) -> None:
-        raise AssertionError("no publication of this test is cut by a loss")
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.refusals.append((publish_tag, error))
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        self.failures.append(reason)
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        self.orphans.append(publish_tag)
 
 
 def given_back(body: bytes, properties: Properties | None = None) -> tuple[bytes, Returned]:
@@ -63,10 +66,10 @@ def test_equal_publications_get_their_returns_in_order() -> None:
     first, routed, second = publish(publishes, b"a"), publish(publishes, b"b"), publish(publishes, b"a")
     raw, one = given_back(b"a")
     _, two = given_back(b"a")
-    assert publishes.returned(METHOD, raw, one)
-    assert publishes.returned(METHOD, raw, two)
+    assert publishes.returned(ADDRESS, raw, one)
+    assert publishes.returned(ADDRESS, raw, two)
     assert (first.returns, routed.returns, second.returns) == ([one], [], [two])
-    assert not publishes.returned(METHOD, raw, two)
+    assert not publishes.returned(ADDRESS, raw, two)
 
 
 def test_properties_tell_equal_bodies_apart() -> None:
@@ -74,7 +77,7 @@ def test_properties_tell_equal_bodies_apart() -> None:
     first = publish(publishes, b"a", Properties(headers={"to": 1}))
     second = publish(publishes, b"a", Properties(headers={"to": 2}))
     raw, back = given_back(b"a", Properties(headers={"to": 2}))
-    assert publishes.returned(METHOD, raw, back)
+    assert publishes.returned(ADDRESS, raw, back)
     assert (first.returns, second.returns) == ([], [back])
 
 
@@ -82,7 +85,7 @@ def test_properties_that_the_broker_rewrote_do_not_lose_the_return() -> None:
     publishes = Publishes()
     waiter = publish(publishes, b"a", Properties(headers={"BCC": ["q"]}))
     raw, back = given_back(b"a", Properties(headers={}))
-    assert publishes.returned(METHOD, raw, back)
+    assert publishes.returned(ADDRESS, raw, back)
     assert waiter.returns == [back]
 
 
@@ -91,7 +94,7 @@ def test_a_settled_publication_is_no_candidate() -> None:
     settled, waiting = publish(publishes, b"a"), publish(publishes, b"a")
     publishes.settle(1, False, True)
     raw, back = given_back(b"a")
-    assert publishes.returned(METHOD, raw, back)
+    assert publishes.returned(ADDRESS, raw, back)
     assert (settled.returns, waiting.returns) == ([], [back])
 
 
@@ -100,7 +103,7 @@ def test_an_abandoned_publication_takes_its_own_return() -> None:
     abandoned, waiting = publish(publishes, b"a"), publish(publishes, b"a")
     publishes.abandon(1)
     raw, back = given_back(b"a")
-    assert publishes.returned(METHOD, raw, back)
+    assert publishes.returned(ADDRESS, raw, back)
     assert (abandoned.returns, waiting.returns) == ([], [])
     publishes.settle(2, True, True)
     assert (abandoned.answers, waiting.answers) == ([], [True])
@@ -115,18 +118,104 @@ def test_candidates_do_not_pile_up() -> None:
     assert not publishes.waiters
 
 
-def test_a_close_tells_each_waiter_once() -> None:
+def to(exchange: str, key: str = "k") -> bytes:
+    return encode_method(1, m.BasicPublish(exchange, key))
+
+
+def blamed(exchange: str) -> errors.HarebellError:
+    return errors.NotFound(f"no exchange '{exchange}' in vhost '/'", 60, 40)
+
+
+LOST = errors.ConnectionLost("gone")
+OF_ANOTHER_CALL = errors.NotFound("no queue 'q' in vhost '/'", 60, 70)
+NO_NAME = errors.PreconditionFailed("invalid expiration 'soon'", 60, 40)
+OF_THE_CONNECTION = errors.SyntaxError("malformed", 60, 40)
+
+
+@pytest.mark.parametrize(
+    "exchanges, reason, refused",
+    [
+        (["a", "b", "c"], LOST, None),
+        (["a", "b", "c"], OF_ANOTHER_CALL, None),
+        (["a", "b", "c"], blamed("b"), 1),
+        (["a", "b", "b"], blamed("b"), None),  # one of the two, and nothing says which
+        (["a", "b", "a"], blamed("a"), None),
+        (["a", "b"], blamed("the broker's own name"), None),
+        (["a"], blamed("the broker's own name"), 0),
+        (["a", "b"], NO_NAME, None),
+        (["a"], NO_NAME, 0),
+        (["a"], OF_THE_CONNECTION, None),  # it may be of another channel
+        ([], blamed("a"), None),
+    ],
+)
+def test_a_channel_that_ends_tells_each_publication_once(
+    exchanges: list[str], reason: errors.HarebellError, refused: int | None
+) -> None:
     publishes = Publishes()
-    batch, single = Waiter(), Waiter()
-    for waiter in (batch, batch, single):
-        publishes.add(waiter, METHOD, b"\0\0", b"", False)
-    publishes.fail(errors.ConnectionLost("gone"))
-    assert (len(batch.failures), len(single.failures)) == (1, 1)
+    frames = {exchange: to(exchange) for exchange in exchanges}
+    waiters = [Waiter() for _ in exchanges]
+    for waiter, exchange in zip(waiters, exchanges, strict=True):
+        publishes.add(waiter, frames[exchange], b"\0\0", b"", False)
+    publishes.end(reason)
+    for n, waiter in enumerate(waiters):
+        assert [tag for tag, _ in waiter.refusals] == ([n + 1] if n == refused else [])
+        assert waiter.orphans == ([] if n == refused else [n + 1])
+    assert (publishes.refused, publishes.orphaned) == (refused is not None, len(waiters) - (refused is not None))
+    publishes.end(reason)
+    assert sum(len(waiter.orphans) + len(waiter.refusals) for waiter in waiters) == len(waiters)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=300), st.sampled_from("abc"))
+def test_the_one_at_fault_is_found_however_many_there_were(puts: list[tuple[str, bool]], missing: str) -> None:
+    """Against a table of all addresses; what is confirmed is forgotten, so that the runs do not pile up."""
+    publishes, frames, waiters = Publishes(), {exchange: to(exchange) for exchange in "abc"}, {}
+    for exchange, confirmed in puts:
+        waiter = Waiter()
+        tag = publishes.add(waiter, frames[exchange], b"\0\0", b"", False)
+        waiters[tag] = (exchange, waiter)
+        if confirmed:
+            publishes.settle(tag, False, True)
+            del waiters[tag]
+    assert len(publishes._runs) <= max(2 * len(waiters) + 2, FEWEST_RUNS)
+    suspects = [tag for tag, (exchange, _) in waiters.items() if exchange == missing] or list(waiters)
+    publishes.end(blamed(missing))
+    for tag, (_, waiter) in waiters.items():
+        assert len(waiter.refusals) == (suspects == [tag])
+        assert len(waiter.orphans) == (suspects != [tag])
+
+
+def test_many_at_once_are_found_too() -> None:
+    publishes, waiter = Publishes(), Waiter()
+    a, b = to("a"), to("b")
+    publishes.add_many(waiter, [a, a], [b"\0\0"] * 2, [b""] * 2, False)
+    publishes.add_many(waiter, [a, b, a], [b"\0\0"] * 3, [b""] * 3, False)
+    publishes.end(blamed("b"))
+    assert [tag for tag, _ in waiter.refusals] == [4]
+    assert waiter.orphans == [1, 2, 3, 5]
+
+
+def test_what_came_back_has_its_end_when_the_channel_ends() -> None:
+    publishes = Publishes()
+    back, abandoned = publish(publishes, b"a"), publish(publishes, b"b")
+    for body in (b"a", b"b"):
+        raw, returned = given_back(body)
+        assert publishes.returned(ADDRESS, raw, returned)
+    assert list(publishes.waiting_for(back)) == [1]
+    publishes.abandon(2)
+    publishes.end(LOST)
+    assert (back.answers, back.orphans, len(back.returns)) == ([True], [], 1)
+    assert (abandoned.answers, abandoned.orphans) == ([], [])
+    publish(publishes, b"c")
+    raw, returned = given_back(b"c")
+    assert publishes.returned(ADDRESS, raw, returned)
+    publishes.end(blamed("x"))  # it came back: what is blamed is another one
+    assert (publishes.refused, publishes.orphaned) == (0, 3)
 
 
 def test_a_batch_counts_what_was_refused() -> None:
     batch = Batch()
     batch.sent = 5
+    batch.numbered(1, 0)
     for tag in range(1, 6):
         batch.settle(tag, tag % 2 == 1)
     _, back = given_back(b"a")
@@ -134,3 +223,40 @@ def test_a_batch_counts_what_was_refused() -> None:
     with pytest.raises(errors.Nacked, match=r"2 of 5 .* 1 of 5 publications reached no queue") as caught:
         batch.raise_refused()
     assert caught.value.publish_tags == (2, 4)
+    assert [type(error).__name__ for error in caught.value.failures.values()] == ["Unroutable", "Nacked", "Nacked"]
+
+
+def test_a_batch_tells_positions() -> None:
+    """Publications of others come between its own."""
+    batch = Batch()
+    batch.numbered(3, 0)  # 3, 4
+    batch.numbered(7, 2)  # 7, 8, 9
+    batch.sent = 5
+    batch.settle(3, True)
+    batch.settle(4, False)
+    batch.refused(7, blamed("x"))
+    batch.orphaned(8, blamed("x"))
+    error = batch.error(unanswered=[9], late="late")
+    assert isinstance(error, errors.ConfirmTimeout)
+    assert isinstance(error, errors.DeadlineExceeded)
+    assert (error.publish_tags, error.orphaned) == ((4, 7, 8, 9), (8, 9))
+    failures = batch.failures([9])
+    assert {position: type(error) for position, error in failures.items()} == {
+        1: errors.Nacked, 2: errors.NotFound, 3: errors.PublishOrphaned, 4: errors.ConfirmTimeout,
+    }  # fmt: skip
+    assert len(failures) == 4
+    assert "1 nacked, 2 orphaned, 0 returned, 1 refused" in repr(failures)
+    alone = Batch()
+    alone.sent = 1
+    alone.numbered(1, 0)
+    alone.refused(1, blamed("x"))
+    with pytest.raises(errors.NotFound):
+        alone.raise_refused()
+
+
+def test_a_batch_that_sets_aside_has_not_failed() -> None:
+    batch = Batch(parks=True, parks_nacked=True)
+    batch.sent = 2
+    batch.settle(1, False)
+    batch.orphaned(2, LOST)
+    batch.raise_refused()

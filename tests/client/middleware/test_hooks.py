@@ -258,7 +258,7 @@ CALLS: dict[str, Call] = {
     ),
     "publish": Call(
         lambda b: b.channel.publish(b"m", "", b.name),
-        {"message": b"m", "exchange": "", "routing_key": "NAME", "mandatory": False},
+        {"message": b"m", "exchange": "", "routing_key": "NAME", "mandatory": False, "immediate": False},
         {"routing_key": "NAME.other"},
         check=_published_to_the_other,
     ),

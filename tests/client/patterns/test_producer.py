@@ -318,7 +318,7 @@ async def test_the_end_of_the_connection_ends_what_waits_to_be_sent_again(broker
         with pytest.raises(errors.DeadlineExceeded, match=r"1 publications were not confirmed .* reconnecting"):
             await producer.drain(timeout=0.01)
         await connection.close()
-    with pytest.raises(errors.ChannelClosed):
+    with pytest.raises(errors.PublishOrphaned, match="closed by this client"):
         await pending
     await producer.close()
 

@@ -67,10 +67,10 @@ class _Published:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.was_returned = True
 
-    def orphaned(self, publish_tag: int) -> None:
-        self.batch.failed(errors.ConnectionLost("the connection was lost before the answer to a publication"))
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.batch.failed(error)
 
-    def fail(self, reason: errors.HarebellError) -> None:
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
         self.batch.failed(reason)
 
 

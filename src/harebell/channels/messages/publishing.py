@@ -25,6 +25,7 @@ from harebell import errors
 from harebell.channels.links.connection import LOST, LayerConnection, is_final
 from harebell.channels.links.io_thread import Answer
 from harebell.channels.names import is_local, local_part
+from harebell.client.core.outcomes import blames_publishing, cut_by
 from harebell.client.messages import Message, Returned, encoded
 from harebell.protocol.v091 import Table
 
@@ -108,26 +109,24 @@ class PendingPublish:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.returns = True
 
-    def orphaned(self, publish_tag: int) -> None:
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
         self.returns = False
-        if self.repeatable or self.publisher.connection.on_harebell:
+        # Not after the layer's own close, and not where the broker may have refused just this one.
+        again = self.repeatable or self.publisher.connection.on_harebell
+        if again and not self.publisher.connection.closed and not blames_publishing(reason):
             self.publisher.again(self)
         else:
             self.publisher.done(
                 self,
                 errors.PublishOrphaned(
-                    f"the connection was lost before the answer to a message to {self.channel!r}: it may or may not "
-                    "have arrived",
+                    f"{cut_by(reason)} before the answer to a message to {self.channel!r}: it may or may not have "
+                    f"arrived ({reason})",
                     (publish_tag,),
                 ),
             )
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        """The AMQP channel has ended."""
-        if self.publisher.connection.closed:
-            self.publisher.done(self, reason)
-        else:
-            self.orphaned(0)
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.publisher.done(self, error)
 
 
 def sent_us_of(sent: object) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -47,7 +48,7 @@ class Channel(ForwardedChannel):
 
     @property
     def parked(self) -> deque[tuple[int, Publication]]:
-        """Orphaned publications under on_orphan="park": (publish tag, publication), for the program to take out."""
+        """Publications that were set aside: (publish tag, publication), for the program to take out."""
         return self.inner.parked
 
     @property
@@ -137,17 +138,25 @@ class Channel(ForwardedChannel):
         routing_key: str = "",
         *,
         mandatory: bool = False,
+        immediate: bool = False,
         timeout: float | None = None,
     ) -> Confirmation | None:
         io, inner = self.io, self.inner
         io.check()
         if inner.may_publish and _own(inner, "publish"):
-            steps = inner.publish(message, exchange, routing_key, mandatory=mandatory, timeout=timeout)
+            steps = inner.publish(
+                message, exchange, routing_key, mandatory=mandatory, immediate=immediate, timeout=timeout
+            )
             return io.drive(inner, steps)
-        return io.run(inner.publish, message, exchange, routing_key, mandatory=mandatory, timeout=timeout)
+        return io.run(
+            inner.publish, message, exchange, routing_key, mandatory=mandatory, immediate=immediate, timeout=timeout
+        )
 
     def confirmations(self) -> Confirmations:
-        """What becomes of the publications of `send`: `for confirmation in channel.confirmations()`."""
+        """What becomes of the publications of `send`: `for confirmation in channel.confirmations()`.
+
+        Each has one Confirmation, whatever becomes of it and of the channel.
+        """
         if self._confirmations is None:
             with self.io.turn:
                 self._confirmations = Confirmations(self, self.io, self.inner.confirmations())
@@ -160,14 +169,19 @@ class Channel(ForwardedChannel):
         routing_key: str = "",
         *,
         mandatory: bool = False,
+        immediate: bool = False,
         timeout: float | None = None,
     ) -> int:
         io, inner = self.io, self.inner
         io.check()
         if inner.may_publish and _own(inner, "send"):
-            steps = inner.send(message, exchange, routing_key, mandatory=mandatory, timeout=timeout)
+            steps = inner.send(
+                message, exchange, routing_key, mandatory=mandatory, immediate=immediate, timeout=timeout
+            )
             return io.drive(inner, steps)
-        return io.run(inner.send, message, exchange, routing_key, mandatory=mandatory, timeout=timeout)
+        return io.run(
+            inner.send, message, exchange, routing_key, mandatory=mandatory, immediate=immediate, timeout=timeout
+        )
 
     def publish_nowait(
         self,
@@ -176,6 +190,7 @@ class Channel(ForwardedChannel):
         routing_key: str = "",
         *,
         mandatory: bool = False,
+        immediate: bool = False,
         raw_properties: bytes | None = None,
         waiter: PublishWaiter | None = None,
         at_once: bool = False,
@@ -183,8 +198,8 @@ class Channel(ForwardedChannel):
         """Write one publication without waiting, and give its publish tag (0 with confirms off).
 
         raw_properties  in place of the message's own, as `Delivery.raw_properties` has them; they are not checked
-        waiter          with confirms on, is called at its return, its confirm, or the end of the channel; on the I/O
-                        thread, so it must return at once
+        waiter          with confirms on, is called when it comes back, and once more, with its end; on the I/O thread,
+                        so it must return at once
         at_once         write to the socket now, if it has been quiet: for a single publication, not for one of many
 
         For programs that limit by themselves how many are unconfirmed: this never waits, so call `wait_publish` first.
@@ -197,6 +212,7 @@ class Channel(ForwardedChannel):
                     exchange,
                     routing_key,
                     mandatory=mandatory,
+                    immediate=immediate,
                     raw_properties=raw_properties,
                     waiter=waiter,
                 ),
@@ -222,14 +238,6 @@ class Channel(ForwardedChannel):
         with io.turn:
             many = asyncio_api.many_of(inner, window, seconds)
 
-        async def put(part: list[Publication]) -> None:
-            async with many.in_time():
-                await many.put_all(part)
-
-        async def finish() -> None:
-            async with many.in_time():
-                await many.finish()
-
         failed: Exception | None = None
         while failed is None:
             part: list[Publication] = []
@@ -239,12 +247,14 @@ class Channel(ForwardedChannel):
                 failed = error
             if not part:
                 break
-            if not self._put_at_once(part, many):
-                io.run(put, part)
-        if failed is not None:
-            raise failed
-        io.run(finish)
-        return many.batch.accepted()
+            try:
+                done = self._put_at_once(part, many)
+            except errors.HarebellError as error:  # a message that does not fit the wire; those before it are written
+                failed = error
+            else:
+                if not done:
+                    failed = io.run(many.step, partial(many.put_all, part)) or failed
+        return io.run(many.end, failed)
 
     def _put_at_once(self, part: list[Publication], many: PublishMany) -> bool:
         """Publish the part on the calling thread, unless something has to be waited for: then False."""
@@ -255,13 +265,14 @@ class Channel(ForwardedChannel):
             confirming, sent = inner.core.publishes.confirming, batch.sent + len(part)
             if (
                 not inner.may_publish
-                or batch.failure is not None
                 or (confirming and sent > batch.settled + many.window)
                 or io.loop.time() > many.deadline
             ):
                 return False
-            io.step(inner, lambda: many.put_some(iter(part), sent))
-            inner.transport.flush_now()
+            try:
+                io.step(inner, lambda: many.put_some(iter(part), sent))
+            finally:
+                inner.transport.flush_now()
             return True
 
     def publish_bulk(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from harebell import errors
 from harebell.client import confirms as asyncio_api
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.thread import IoThread
@@ -51,13 +52,18 @@ class Bulk:
 
     @property
     def settled(self) -> int:
-        """How many have an answer, or will never have one because the connection was lost."""
+        """How many have an answer, or will never have one."""
         return self._inner.settled
 
     @property
     def returns(self) -> dict[int, Returned]:
         """What came back of mandatory ones that reached no queue, by place; the broker confirms these too."""
         return self._inner.returns
+
+    @property
+    def refusals(self) -> dict[int, errors.HarebellError]:
+        """The broker's error for one because of which it closed the channel, by place."""
+        return self._inner.refusals
 
     @property
     def acked(self) -> int:

@@ -12,7 +12,7 @@ from harebell.client import channel as asyncio_api
 from harebell.client.blocking.callbacks import Callbacks
 from harebell.client.blocking.settler import Settler
 from harebell.client.blocking.thread import IoThread
-from harebell.client.messages import Confirmation, OnOrphan, QueueInfo, Returned
+from harebell.client.messages import Confirmation, OnNack, OnOrphan, QueueInfo, Returned
 from harebell.client.middleware.hooks import CancelEvent, CloseEvent, DialEvent, DisconnectEvent, FlowEvent
 from harebell.client.notifications import Stop
 from harebell.client.statistics import ChannelStatistics
@@ -218,14 +218,21 @@ class ForwardedChannel(Settler):
         """Write everything so far, acks included, to the transport, and wait while that is full."""
         self.io.run(self.inner.drain, timeout=timeout)
 
-    def confirm_select(self, *, on_orphan: OnOrphan = "raise", timeout: float | None = None) -> None:
+    def confirm_select(
+        self, *, on_orphan: OnOrphan = "raise", on_nack: OnNack = "raise", timeout: float | None = None
+    ) -> None:
         """Have the broker confirm each publication from now on; `publish` then waits for it.
 
-        on_orphan  when the connection is lost before the broker's answer, the message may or may not have arrived:
-                   "raise" PublishOrphaned; "retry": publish it again, so that it may arrive twice; "park": set it aside
-                   in `channel.parked`, and go on
+        on_orphan  when a publication was written and gets no answer, because the connection is lost or the channel is
+                   closed before that, it may or may not have arrived: "raise" PublishOrphaned; "retry": publish it
+                   again once the channel is back, so that it may arrive twice; "park": set it aside in
+                   `channel.parked`, and go on
+        on_nack    when the broker refuses one (its queue is full, or a quorum queue has no leader): "raise" Nacked;
+                   "retry": publish it again, after pauses of up to 10 s; "park": set it aside, too
+
+        Both hold for whatever method publishes. A publication keeps its tag when it is published again.
         """
-        self.io.run(self.inner.confirm_select, on_orphan=on_orphan, timeout=timeout)
+        self.io.run(self.inner.confirm_select, on_orphan=on_orphan, on_nack=on_nack, timeout=timeout)
 
     @property
     def may_publish(self) -> bool:
@@ -259,13 +266,13 @@ class ForwardedChannel(Settler):
         return self.callbacks.register(self.inner.notify_publish, callback)
 
     def notify_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
-        """Have one of them called with the publish tag of each publication at its confirm; orphaned is nacked."""
+        """Have one of them called with the publish tag of each publication at its end: all but acked is nacked."""
         return self.callbacks.register(self.inner.notify_confirm, on_ack, on_nack)
 
     def notify_confirm_or_orphaned(
         self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
     ) -> Stop:
-        """As `notify_confirm`, with those that a loss has orphaned told apart: these may or may not have arrived."""
+        """As `notify_confirm`, with orphaned ones told apart: these may or may not have arrived."""
         return self.callbacks.register(self.inner.notify_confirm_or_orphaned, on_ack, on_nack, on_orphaned)
 
     def notify_return(self, callback: Callable[[Returned], None]) -> Stop:

@@ -9,8 +9,8 @@ Rules:
    cancelled) are given back to their queue.
 3. A close fails every request that waits on that channel, each with an exception of its own.
 4. A core lives as long as its transport. Where another core takes its place (`on_loss` says so), consumers are told
-   that they are interrupted, not ended, publications are orphaned, and the two tables of what is unsettled go on to the
-   next core with their numbering. What a program sees is numbered publicly; wire tags do not leave this package.
+   that they are interrupted, not ended, and the two tables of what is unsettled go on to the next core with their
+   numbering. What a program sees is numbered publicly; wire tags do not leave this package.
 5. A return is matched to its publication (`unconfirmed` says how), never to a property that consumers would see.
 
 What settles deliveries: `settlement`. How deliveries and publications are numbered: `unacked`, `unconfirmed`.
@@ -36,9 +36,9 @@ from harebell.client.settling import NoAcknowledgement
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import Content, Engine, methods as m
 from harebell.protocol.v091.codec import decode_method
-from harebell.protocol.v091.hot import DELIVER, GET_OK, ClientFrames, DeliverReader
+from harebell.protocol.v091.hot import DELIVER, GET_OK, MANDATORY, ClientFrames, DeliverReader
 
-__all__ = ["ChannelCore", "Carrier"]
+__all__ = ["ChannelCore", "Carrier", "Keeper"]
 
 logger = logging.getLogger("harebell.client")
 
@@ -68,6 +68,7 @@ class Carrier(Protocol):
     def ask(self) -> None: ...
     def resumed(self) -> None: ...
     def answer(self, number: int, method: m.Method) -> None: ...
+    def check_flags(self, flags: int) -> None: ...
     def forget(self, channel: ChannelCore) -> None: ...
 
 
@@ -109,6 +110,22 @@ class Unneeded(NoAcknowledgement):
         return self._channel.queue_of(consumer_tag)
 
 
+class Keeper(Protocol):
+    """Keeps publications until they have their end, to publish them again or to set them aside."""
+
+    def keep(
+        self,
+        publish_tag: int,
+        waiter: PublishWaiter | None,
+        exchange: str,
+        routing_key: str,
+        flags: int,
+        raw_properties: bytes,
+        body: bytes,
+    ) -> PublishWaiter:
+        """What waits for this publication in place of its waiter."""
+
+
 class ChannelCore:
     """One wire channel of one connection; it never comes back once `reason` is set.
 
@@ -117,8 +134,11 @@ class ChannelCore:
     on_return  takes what the broker gave back and no confirm answers for (confirms are off); logged when None
     observer   is notified of returns, cancels and flow
     settlement, settler  what settles deliveries; `settler` is what they are bound to, which may stand in front of it
-    active     whether publishes may go out: the broker let them flow (channel.flow), and the channel is `ready`
+    keeper     keeps publications; None: nothing is published again
+    active     whether publishes may go out: the broker let them flow (channel.flow), the channel is `ready`, not `held`
+    flows      the same without `held`
     ready      False while what the channel before this one had is being restored
+    held       older publications are being published again, and go first
     last_tag   the highest public delivery tag that came on this channel
     unseen     the tags of deliveries that the program has not got yet
     consumer_tags_made  how many consumer tags were made by `next_consumer_tag`
@@ -143,7 +163,9 @@ class ChannelCore:
         self.publishes = publishes or Publishes()
         self.slots: deque[Slot] = deque()
         self.consumers: dict[bytes, ConsumerCore] = {}
-        self.active = self.ready = self._flowing = True
+        self.keeper: Keeper | None = None
+        self.active = self.flows = self.ready = self._flowing = True
+        self.held = False
         self._engine = connection.engine
         self._known_frames = self.frames.known
         self.settlement = Settlement(self, deliveries, self.frames, connection.engine.send_frame, connection.flush)
@@ -257,18 +279,40 @@ class ChannelCore:
         body: bytes,
         exchange: str,
         routing_key: str,
-        mandatory: bool,
+        flags: int,
         waiter: PublishWaiter | None,
     ) -> int:
-        """Put one message into the output, and give its publish tag (0 with confirms off). The caller flushes."""
+        """Put one message into the output, and give its publish tag (0 with confirms off). The caller flushes.
+
+        flags  MANDATORY and IMMEDIATE; True is mandatory
+        """
         if self.reason is not None:
             self.check_open()
-        method = self._known_frames.get((exchange, routing_key, mandatory))
+        method = self._known_frames.get((exchange, routing_key, flags))
         if method is None:
-            method = self.frames.publish(exchange, routing_key, mandatory)
+            self.connection.check_flags(flags)
+            method = self.frames.publish(exchange, routing_key, flags)
         self._engine.send_message(self.number, method, raw_properties, body)
         publishes = self.publishes
-        return publishes.add(waiter, method, raw_properties, body, mandatory) if publishes.confirming else 0
+        if not publishes.confirming:
+            return 0
+        if method is publishes.method and not flags and self.keeper is None:  # as `Publishes.add`, without the call
+            tag = publishes.last_tag = publishes.last_tag + 1
+            publishes.waiters[tag] = waiter
+            return tag
+        if self.keeper is not None:
+            waiter = self.keeper.keep(
+                publishes.last_tag + 1, waiter, exchange, routing_key, flags, raw_properties, body
+            )
+        return publishes.add(waiter, method, raw_properties, body, flags)
+
+    def publish_again(
+        self, raw_properties: bytes, body: bytes, exchange: str, routing_key: str, flags: int, waiter: PublishWaiter
+    ) -> None:
+        """As `publish`, for one that is kept already. The waiter gets another tag than that of its publication."""
+        method = self.frames.publish(exchange, routing_key, flags)
+        self._engine.send_message(self.number, method, raw_properties, body)
+        self.publishes.add(waiter, method, raw_properties, body, flags)
 
     def publish_bulk(
         self,
@@ -276,7 +320,7 @@ class ChannelCore:
         bodies: Sequence[bytes],
         exchange: str | Sequence[str],
         routing_key: str | Sequence[str],
-        mandatory: bool,
+        flags: int,
         waiter: PublishWaiter,
     ) -> int:
         """Put many messages into the output, all or none, and give the first one's publish tag (0 with confirms off).
@@ -287,14 +331,14 @@ class ChannelCore:
             self.check_open()
         count, frame = len(bodies), self.frames.publish
         if isinstance(exchange, str) and isinstance(routing_key, str):
-            methods = [frame(exchange, routing_key, mandatory)] * count
+            methods = [frame(exchange, routing_key, flags)] * count
         else:
             exchanges = repeat(exchange, count) if isinstance(exchange, str) else exchange
             keys = repeat(routing_key, count) if isinstance(routing_key, str) else routing_key
-            methods = [frame(name, key, mandatory) for name, key in zip(exchanges, keys, strict=True)]
+            methods = [frame(name, key, flags) for name, key in zip(exchanges, keys, strict=True)]
         self._engine.send_messages(self.number, methods, raw_properties, bodies)
         publishes = self.publishes
-        return publishes.add_many(waiter, methods, raw_properties, bodies, mandatory) if publishes.confirming else 0
+        return publishes.add_many(waiter, methods, raw_properties, bodies, flags) if publishes.confirming else 0
 
     # -- what the broker sends ---------------------------------------------------------------------------------------
 
@@ -355,9 +399,15 @@ class ChannelCore:
         self.ready = ready
         self._set_active()
 
+    def hold(self, held: bool) -> None:
+        """Hold the program's publishes back while older ones are published again, or let them go on."""
+        self.held = held
+        self._set_active()
+
     def _set_active(self) -> None:
-        self.active = self._flowing and self.ready and self.reason is None
-        if self.active:
+        self.flows = self._flowing and self.ready and self.reason is None
+        self.active = self.flows and not self.held
+        if self.flows:
             self.connection.resumed()
 
     def _reply(self, kind: type[m.Method], reply: Reply) -> None:
@@ -442,9 +492,9 @@ class ChannelCore:
     def _returned(self, content: Content) -> None:
         method = cast(m.BasicReturn, decode_method(content.method, self.number))
         returned = Returned(content, method.reply_code, method.reply_text, method.exchange, method.routing_key)
-        frame = self.frames.publish(method.exchange, method.routing_key, True)
+        address = self.frames.publish(method.exchange, method.routing_key, MANDATORY)[:-2]  # without flags and end
         self.publishes.returns += 1
-        answered = self.publishes.returned(frame, content.raw_properties, returned)
+        answered = self.publishes.returned(address, content.raw_properties, returned)
         if self.observer is not None:
             self.observer.returned(returned, _ignore if answered else self._give_returned)
         elif not answered:
@@ -484,16 +534,13 @@ class ChannelCore:
     def _fail(self, reason: errors.HarebellError, *, ours: bool = False) -> None:
         """The channel is closed for good: everything that waits on it gets the reason; our own close ends consumers."""
         self.reason = reason
-        self.active = False
+        self.active = self.flows = False
         goes_on = not ours and self.on_loss is not None and self.on_loss(self, reason)
         slots, self.slots = self.slots, deque()
         for slot in slots:
             if not slot.abandoned:
                 slot.fail(copy_of(reason))
-        if goes_on and not isinstance(reason, errors.ChannelError):
-            self.publishes.orphan()
-        else:  # the broker closed the channel with a reason: it answers for what was published
-            self.publishes.fail(reason)
+        self.publishes.end(reason)
         self.deliveries.last_tag = self.last_tag
         unseen = self._forget_buffered()
         if goes_on:

@@ -15,8 +15,10 @@ from harebell import errors
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.handshake import Handshake
 from harebell.client.core.slots import REPLIES, Slot, copy_of
+from harebell.client.servers import RABBITMQ, product_of
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, methods as m
+from harebell.protocol.v091.hot import IMMEDIATE
 
 __all__ = ["ConnectionCore"]
 
@@ -107,6 +109,14 @@ class ConnectionCore:
         self.engine.send_method(0, slot.request)
         self.slots.append(slot)
         self.ask()
+
+    def check_flags(self, flags: int) -> None:
+        """LocalProtocolError for a flag of basic.publish that would cost the connection."""
+        if flags & IMMEDIATE and product_of(self.handshake.server_properties) == RABBITMQ:
+            raise errors.LocalProtocolError(
+                "immediate=True: RabbitMQ has no immediate and would close the connection (540): leave it out; a "
+                "message with expiration '0' is dropped unless a consumer takes it at once"
+            )
 
     def answer(self, number: int, method: m.Method) -> None:
         """Answer what the broker said, unless something it said after that, in the same read, makes it pointless."""

@@ -31,10 +31,15 @@ def was_answer(error: errors.ChannelError) -> bool:
 
 def copy_of(error: errors.HarebellError) -> errors.HarebellError:
     """The same error as another object: one raised in two places would mix up their tracebacks."""
+    copied: errors.HarebellError
     if isinstance(error, errors.RemoteProtocolError):
-        answer = error.answer
-        return errors.RemoteProtocolError(type(answer), answer.detail, answer.class_id, answer.method_id, error.channel)
-    return copy.copy(error)
+        answer, channel = error.answer, error.channel
+        copied = errors.RemoteProtocolError(type(answer), answer.detail, answer.class_id, answer.method_id, channel)
+    else:
+        copied = copy.copy(error)
+    if error.__cause__ is not None:
+        copied.__cause__ = error.__cause__
+    return copied
 
 
 class Slot:

@@ -1,8 +1,13 @@
-"""What was published on a channel and is not confirmed yet, over every wire channel that it has had.
+"""What was published on a channel and has no answer yet, over every wire channel that it has had.
 
 A broker numbers the publications of each wire channel from 1 since confirm.select. A program sees one sequence: public
 tag = `offset` + the broker's number. A confirm settles one number, or all up to it; the work is proportional to the
-numbers it settles. When the wire channel is lost, what is unsettled is orphaned: it may have arrived, or not.
+numbers it settles.
+
+The law: whoever waits for a publication is told one end of it, once. `settle`: the broker's confirm, and before it
+`returned`, where the publication came back. Without a confirm, when the wire channel ends for whatever reason,
+`end` tells: `refused`, where the broker ended it because of this one (`outcomes` says when that is known), else
+`orphaned`: it was written, and may or may not have arrived. `end` is the only place that ends publications.
 
 A returned message carries no number. Three facts of the protocol tie it to its publication without stamping anything
 into the message, where consumers would see it:
@@ -20,37 +25,48 @@ properties, they are left out of the comparison.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, Protocol
 
 from harebell import errors
+from harebell.client.core.outcomes import Failures, blames_publishing, cut_by, suspects
+from harebell.client.core.slots import copy_of
 from harebell.client.messages import Returned
 
 __all__ = ["Batch", "PublishWaiter", "Publishes"]
 
-MAX_KEPT_RETURNS = 1000  # of one batch: the error text counts all, the record keeps the first
+MAX_KEPT_RETURNS: Final = 1000  # of one batch: the error text counts all, the record keeps the first
+FEWEST_RUNS: Final = 64  # addresses that are kept before any are forgotten
 
 
 class PublishWaiter(Protocol):
-    """Waits for the confirm of a publication."""
+    """Waits for the end of a publication: it is told one of `settle`, `refused` and `orphaned`, once.
+
+    returned  it came back; its confirm follows
+    refused   the broker has closed the channel because of it: it has not arrived
+    orphaned  it may or may not have arrived; `reason` is what has ended its channel
+    """
 
     def settle(self, publish_tag: int, acked: bool) -> None: ...
     def returned(self, publish_tag: int, returned: Returned) -> None: ...
-    def orphaned(self, publish_tag: int) -> None: ...
-    def fail(self, reason: errors.HarebellError) -> None: ...
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None: ...
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None: ...
 
 
 class Publishes:
     """The unsettled publications of one channel; `confirming` is set by confirm.select-ok.
 
-    nacked, orphaned, unanswered, returns  how many were refused, were cut by a loss, were left without an answer by the
-                                           end of the channel, came back
+    method    the method frame of the last publication
+    nacked, orphaned, refused, returns  how many were nacked, may or may not have arrived, were refused with the channel
+                                        closed, came back
     """
 
     __slots__ = (
-        "_mandatory", "_settled_to", "confirming", "last_tag", "nacked", "offset", "orphaned", "returns", "unanswered",
-        "waiters",
+        "_mandatory", "_runs", "_runs_limit", "_settled_to", "confirming", "last_tag", "method", "nacked", "offset",
+        "orphaned", "refused", "returns", "waiters",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -58,18 +74,25 @@ class Publishes:
         self.last_tag = 0
         self.offset = 0
         self.waiters: dict[int, PublishWaiter | None] = {}  # None: nobody waits any more
-        self.nacked = self.orphaned = self.unanswered = self.returns = 0
+        self.nacked = self.orphaned = self.refused = self.returns = 0
         self._settled_to = 0  # every number up to this one was covered by a multiple confirm
         self._mandatory: deque[tuple[int, bytes, bytes, bytes]] = deque()  # tag, method frame, properties, body
+        # Whose fault the end of a channel is, their addresses say. One entry for many: most publications of a program
+        # have the address of the one before them.
+        self._runs: list[tuple[int, bytes]] = []  # (first tag, method frame of all up to the next run)
+        self._runs_limit = FEWEST_RUNS
+        self.method = b""
 
     def add(
-        self, waiter: PublishWaiter | None, method: bytes, raw_properties: bytes, body: bytes, mandatory: bool
+        self, waiter: PublishWaiter | None, method: bytes, raw_properties: bytes, body: bytes, comes_back: int
     ) -> int:
-        """Number one publication."""
+        """Number one publication. `comes_back`: whether the broker returns what it cannot deliver."""
         tag = self.last_tag = self.last_tag + 1
         waiters = self.waiters
         waiters[tag] = waiter
-        if mandatory:
+        if method is not self.method:
+            self._begin_run(tag, method)
+        if comes_back:
             candidates = self._mandatory
             while candidates and candidates[0][0] not in waiters:
                 candidates.popleft()
@@ -82,14 +105,21 @@ class Publishes:
         methods: Sequence[bytes],
         raw_properties: Sequence[bytes],
         bodies: Sequence[bytes],
-        mandatory: bool,
+        comes_back: int,
     ) -> int:
         """Number as many publications, with one waiter for all of them; the first number."""
         first = self.last_tag + 1
         tags = range(first, first + len(bodies))
         waiters = self.waiters
         waiters.update(dict.fromkeys(tags, waiter))
-        if mandatory:
+        if methods and methods.count(methods[0]) == len(methods):
+            if methods[0] is not self.method:
+                self._begin_run(first, methods[0])
+        else:
+            for tag, method in zip(tags, methods, strict=True):
+                if method is not self.method:
+                    self._begin_run(tag, method)
+        if comes_back:
             candidates = self._mandatory
             while candidates and candidates[0][0] not in waiters:
                 candidates.popleft()
@@ -97,12 +127,31 @@ class Publishes:
         self.last_tag += len(bodies)
         return first
 
+    def _begin_run(self, tag: int, method: bytes) -> None:
+        """The address is another one from this publication on."""
+        runs = self._runs
+        if len(runs) >= self._runs_limit:
+            oldest = next(iter(self.waiters))  # there is at least the one that begins the run
+            runs[:] = runs[max(bisect_right(runs, oldest, key=_first) - 1, 0) :]
+            self._runs_limit = max(2 * len(runs), FEWEST_RUNS)
+        runs.append((tag, method))
+        self.method = method
+
     def abandon(self, publish_tag: int) -> None:
         """This one is no longer awaited; it stays a candidate for returns until its confirm."""
         waiter = self.waiters.get(publish_tag)
         if waiter is not None:
             beside = getattr(waiter, "without_waiter", None)
             self.waiters[publish_tag] = None if beside is None else beside()
+
+    def waiting_for(self, waiter: object) -> Iterator[int]:
+        """The public tags of the publications that this waits for, itself or behind what stands before it."""
+        for tag, stands in self.waiters.items():
+            inner: object = stands
+            while inner is not None and inner is not waiter:
+                inner = getattr(inner, "waiter", None)
+            if inner is waiter:
+                yield getattr(stands, "tag", tag)
 
     def settle(self, wire_tag: int, multiple: bool, acked: bool) -> None:
         """A confirm came: basic.ack or basic.nack. Numbers that are not outstanding are ignored."""
@@ -120,13 +169,16 @@ class Publishes:
                 waiter.settle(tag, acked)
         self._settled_to = max(self._settled_to, last)
 
-    def returned(self, method: bytes, raw_properties: bytes, returned: Returned) -> bool:
-        """A mandatory publication came back: hand it to whoever waits for its confirm. False when none matches."""
+    def returned(self, address: bytes, raw_properties: bytes, returned: Returned) -> bool:
+        """A publication came back: hand it to whoever waits for its confirm. False when none matches.
+
+        address  the beginning of its method frame, without the flags
+        """
         body = returned.body
         weaker = None
         for candidate in self._mandatory:
             tag, its_method, its_properties, its_body = candidate
-            if its_method == method and its_body == body and tag in self.waiters:
+            if its_body == body and its_method.startswith(address) and tag in self.waiters:
                 if its_properties == raw_properties:
                     break
                 if weaker is None:
@@ -137,55 +189,108 @@ class Publishes:
             candidate = weaker
         while self._mandatory.popleft() is not candidate:
             pass  # those before it were routed: returns come in order
-        waiter = self.waiters[candidate[0]]
+        tag = candidate[0]
+        waiter = self.waiters[tag]
         if waiter is not None:
-            waiter.returned(candidate[0], returned)
+            waiter.returned(tag, returned)
+            self.waiters[tag] = _CameBack(waiter)
         return True
 
-    def orphan(self) -> None:
-        """The wire channel is gone, another will come: what is unsettled is orphaned, in the order of sending."""
+    def end(self, reason: errors.HarebellError) -> None:
+        """The wire channel has ended: tell what is unsettled its end, in the order of sending."""
         waiters, self.waiters = self.waiters, {}
-        self.orphaned += len(waiters)
+        blamed: int | None = None
+        if waiters and blames_publishing(reason) and isinstance(reason, errors.ChannelError):
+            unanswered = [tag for tag, waiter in waiters.items() if not isinstance(waiter, _CameBack)]
+            suspected = [*islice(suspects(reason, unanswered, self._runs), 2)]
+            if not suspected:  # the broker calls the exchange by another name
+                suspected = unanswered[:2]
+            if len(suspected) == 1:
+                blamed = suspected[0]
+                self.refused += 1
+        self.orphaned += len(waiters) - (blamed is not None)
         self._renumber()
         for tag, waiter in waiters.items():
-            if waiter is not None:
-                waiter.orphaned(tag)
+            if waiter is None:
+                continue
+            if tag == blamed:
+                waiter.refused(tag, copy_of(reason))
+            else:
+                waiter.orphaned(tag, reason)
 
     def _renumber(self) -> None:
         """The next wire channel counts from 1 again, and confirms once confirm.select was sent."""
         self._mandatory.clear()
+        self._runs.clear()
+        self.method = b""
         self.offset = self._settled_to = self.last_tag
         self.confirming = False
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        """The channel is closed: no confirm will come any more."""
-        waiters, self.waiters = self.waiters, {}
-        self.unanswered += len(waiters)
-        self._renumber()
-        told: set[int] = set()
-        for waiter in waiters.values():
-            if waiter is not None and id(waiter) not in told:
-                told.add(id(waiter))
-                waiter.fail(reason)
+
+class _CameBack:
+    """The waiter of a publication that has come back: its end is known, with or without the confirm that follows."""
+
+    __slots__ = ("waiter",)
+
+    def __init__(self, waiter: PublishWaiter) -> None:
+        self.waiter: PublishWaiter | None = waiter
+
+    def settle(self, publish_tag: int, acked: bool) -> None:
+        if self.waiter is not None:
+            self.waiter.settle(publish_tag, acked)
+
+    def returned(self, publish_tag: int, returned: Returned) -> None:
+        """Once is enough."""
+
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.settle(publish_tag, True)
+
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        self.settle(publish_tag, True)
+
+    def without_waiter(self) -> _CameBack:
+        beside = getattr(self.waiter, "without_waiter", None)
+        self.waiter = None if beside is None else beside()
+        return self
+
+
+def _first(run: tuple[int, bytes]) -> int:
+    return run[0]
 
 
 class Batch:
-    """The confirms of many publications, counted; one for a whole publish_many.
+    """The ends of many publications, counted; one for a whole publish_many.
 
-    sent, settled  how many were published, and how many of these were answered
-    failure        why the channel closed before all were
+    sent, settled      how many were published, and how many of these have their end
+    nacked, orphans    the tags of those
+    returns, refusals  what came back, and the broker's errors, by tag
+    reason             why those are orphans
+    parks, parks_nacked  orphaned ones, nacked ones are set aside: they are no failure
+    next_tag           the tag that the next one has when no other publication of the channel comes between
     """
 
-    __slots__ = ("failure", "nacked", "orphans", "returned_count", "returns", "sent", "settled")
+    __slots__ = (
+        "_runs", "nacked", "next_tag", "orphans", "parks", "parks_nacked", "reason", "refusals", "returned_count",
+        "returns", "sent", "settled",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, *, parks: bool = False, parks_nacked: bool = False) -> None:
         self.sent = 0
         self.settled = 0
+        self.next_tag = 0
         self.nacked: list[int] = []
         self.orphans: list[int] = []
-        self.returns: list[Returned] = []
+        self.returns: dict[int, Returned | None] = {}
         self.returned_count = 0
-        self.failure: errors.HarebellError | None = None
+        self.refusals: dict[int, errors.HarebellError] = {}
+        self.reason: errors.HarebellError | None = None
+        self.parks = parks
+        self.parks_nacked = parks_nacked
+        self._runs: list[tuple[int, int]] = []  # (first tag, its position): all up to the next run follow it
+
+    def numbered(self, publish_tag: int, position: int) -> None:
+        """From this one on, publish tags and positions go up together."""
+        self._runs.append((publish_tag, position))
 
     def settle(self, publish_tag: int, acked: bool) -> None:
         self.settled += 1
@@ -194,40 +299,96 @@ class Batch:
 
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self.returned_count += 1
-        if len(self.returns) < MAX_KEPT_RETURNS:
-            self.returns.append(returned)
+        self.returns[publish_tag] = returned if self.returned_count <= MAX_KEPT_RETURNS else None
 
-    def orphaned(self, publish_tag: int) -> None:
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.settled += 1
+        self.refusals[publish_tag] = error
+
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
         self.settled += 1
         self.orphans.append(publish_tag)
+        self.reason = reason
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        self.failure = reason
+    def failures(self, unanswered: Iterable[int] = ()) -> Failures:
+        """What was not accepted, by position.
+
+        unanswered  the tags of others that are given up, and may or may not arrive
+        """
+        position = self._position
+        orphans = [] if self.parks else self.orphans
+        return Failures(
+            map(position, [] if self.parks_nacked else self.nacked),
+            map(position, orphans),
+            map(position, unanswered),
+            {position(tag): returned for tag, returned in self.returns.items()},
+            {position(tag): error for tag, error in self.refusals.items()},
+            self.reason,
+        )
+
+    def _position(self, publish_tag: int) -> int:
+        first, position = self._runs[bisect_right(self._runs, publish_tag, key=_first_tag) - 1]
+        return position + publish_tag - first
 
     def raise_refused(self, *, one: bool = False) -> None:
-        """PublishOrphaned, Nacked or Unroutable when any was not accepted; the text counts them.
+        """The error of what was not accepted, if anything was not; the text counts all.
 
-        Unroutable carries a tuple of what came back, or with `one`, for a batch of one, just that.
+        PublishOrphaned, Nacked, the broker's error, or Unroutable: the first of these that there is. Its `failures` are
+        those of all. Unroutable carries a tuple of what came back, or with `one`, for a batch of one, just that.
         """
+        error = self.error(one=one)
+        if error is not None:
+            error.failures = self.failures()
+            raise error
+
+    def error(
+        self, *, one: bool = False, unanswered: Sequence[int] = (), late: str = ""
+    ) -> errors.HarebellError | None:
+        """That error.
+
+        unanswered, late  the tags of those that are given up because the caller's time is over, and what to say then
+        """
+        nacked = [] if self.parks_nacked else self.nacked
         came_back = f"{self.returned_count} of {self.sent} publications reached no queue"
-        if self.orphans:
-            refused = f"; the broker refused {len(self.nacked)}" if self.nacked else ""
-            more = f"; {came_back}" if self.returned_count else ""
-            raise errors.PublishOrphaned(
-                f"the connection was lost before the answer to {len(self.orphans)} of {self.sent} publications, which "
-                f"may or may not have arrived{refused}{more}",
-                tuple(sorted([*self.nacked, *self.orphans])),
-                tuple(self.orphans),
+        more = "".join(
+            f"; {text}"
+            for number, text in (
+                (len(nacked), f"the broker refused {len(nacked)}"),
+                (len(self.refusals), f"the broker refused {len(self.refusals)} and closed the channel"),
+                (self.returned_count, came_back),
             )
-        if self.nacked:
+            if number
+        )
+        orphans = [*([] if self.parks else self.orphans), *unanswered]
+        if orphans:
+            if late:
+                kind: type[errors.PublishOrphaned] = errors.ConfirmTimeout
+                text = f"{late}; {len(orphans)} of {self.sent} publications may or may not arrive{more}"
+            else:
+                reason, kind = self.reason, errors.PublishOrphaned
+                text = (
+                    f"{'it was cut' if reason is None else cut_by(reason)} before the answer to {len(orphans)} of "
+                    f"{self.sent} publications, which may or may not have arrived{more}"
+                )
+            error: errors.HarebellError = kind(text, tuple(sorted([*nacked, *self.refusals, *orphans])), tuple(orphans))
+            error.__cause__ = None if self.reason is None else copy_of(self.reason)
+            return error
+        if self.refusals:
+            return copy_of(next(iter(self.refusals.values())))
+        if nacked:
             more = f"; {came_back}" if self.returned_count else ""
-            raise errors.Nacked(
-                f"the broker refused {len(self.nacked)} of {self.sent} publications{more}", tuple(self.nacked)
-            )
+            return errors.Nacked(f"the broker refused {len(nacked)} of {self.sent} publications{more}", tuple(nacked))
         if self.returned_count:
-            first = self.returns[0]
-            raise errors.Unroutable(
+            first = next(iter(self.returns.values()))
+            assert first is not None  # the first ones are kept
+            kept = tuple(returned for returned in self.returns.values() if returned is not None)
+            return errors.Unroutable(
                 f"{came_back}; the first went to exchange {first.exchange!r} with routing key {first.routing_key!r} "
                 f"({first.reply_code} {first.reply_text}): bind a queue to it, or publish without mandatory",
-                first if one else tuple(self.returns),
+                first if one else kept,
             )
+        return None
+
+
+def _first_tag(run: tuple[int, int]) -> int:
+    return run[0]

@@ -23,7 +23,7 @@ from harebell.client.core.channel import ChannelCore
 from harebell.client.core.slots import Reply
 from harebell.client.core.unacked import Deliveries
 from harebell.client.core.unconfirmed import Publishes, PublishWaiter
-from harebell.client.messages import Confirmation, Delivery, Message, OnOrphan, Publication, Returned
+from harebell.client.messages import Confirmation, Delivery, Message, OnNack, OnOrphan, Publication, Returned
 from harebell.client.transport.protocol import AsyncCore
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import TableLike, methods as m
@@ -192,6 +192,7 @@ class FlowArgs(OnChannel):
 @dataclass(frozen=True, slots=True)
 class ConfirmSelectArgs(OnChannel):
     on_orphan: OnOrphan = field(default="raise", kw_only=True)
+    on_nack: OnNack = field(default="raise", kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
 
 
@@ -290,6 +291,7 @@ class PublishArgs(OnChannel):
     exchange: str = ""
     routing_key: str = ""
     mandatory: bool = field(default=False, kw_only=True)
+    immediate: bool = field(default=False, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
 
 
@@ -304,6 +306,7 @@ class PublishNowaitArgs(OnChannel):
     exchange: str = ""
     routing_key: str = ""
     mandatory: bool = field(default=False, kw_only=True)
+    immediate: bool = field(default=False, kw_only=True)
     raw_properties: bytes | None = field(default=None, kw_only=True)
     waiter: PublishWaiter | None = field(default=None, kw_only=True)
     at_once: bool = field(default=False, kw_only=True)

@@ -184,8 +184,9 @@ def _with_context(message: Message | bytes) -> Message | bytes:
 
 def _traced(publication: Publication) -> Publication:
     return Publication(
-        _with_context(publication.message), publication.exchange, publication.routing_key, publication.mandatory
-    )
+        _with_context(publication.message), publication.exchange, publication.routing_key, publication.mandatory,
+        publication.immediate,
+    )  # fmt: skip
 
 
 def _each(publications: Iterable[Publication]) -> Iterator[Publication]:

@@ -1,7 +1,6 @@
 """One publication of a producer under way: the waiter for its confirm, and what the program awaits.
 
-Its outcome is decided here (its confirm, its return, the policy for orphans) and reported to its producer, which knows
-the window and the failures that were not raised yet.
+It reports its end to its producer, which knows the window and the failures that were not told yet.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from harebell import errors
+from harebell.client.core.outcomes import address_of, nacked, orphaned, unroutable
 from harebell.client.core.slots import copy_of
-from harebell.client.messages import Confirmation, OnOrphan, Publication, Returned
+from harebell.client.messages import Confirmation, OnNack, OnOrphan, Publication, Returned
 
 __all__ = ["Pending", "Reports"]
 
@@ -20,32 +20,28 @@ __all__ = ["Pending", "Reports"]
 class Reports:
     """What the publications of one producer report to it.
 
-    on_orphan  what becomes of one that was orphaned
+    on_orphan, on_nack  what becomes of those that are not accepted
     awaited    one is awaited now, and raises its failure there
     failed     one has failed, and is not awaited
-    again      one was orphaned, and is to be sent again
-    park       one was orphaned, and is set aside
     finished   one has its outcome
     """
 
-    __slots__ = ("again", "awaited", "failed", "finished", "loop", "on_orphan", "park")
+    __slots__ = ("awaited", "failed", "finished", "loop", "on_nack", "on_orphan")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         on_orphan: OnOrphan,
-        awaited: Callable[[int], None],
-        failed: Callable[[int, errors.HarebellError], None],
-        again: Callable[[Pending], None],
-        park: Callable[[int, Publication], None],
+        on_nack: OnNack,
+        awaited: Callable[[Pending], None],
+        failed: Callable[[Pending, errors.HarebellError], None],
         finished: Callable[[], None],
     ) -> None:
         self.loop = loop
         self.on_orphan = on_orphan
+        self.on_nack = on_nack
         self.awaited = awaited
         self.failed = failed
-        self.again = again
-        self.park = park
         self.finished = finished
 
 
@@ -56,10 +52,14 @@ class Pending:
     publication  what was published
 
     For its producer: `confirmation` or `error` is its outcome, `taken` whether that is raised or returned to a caller,
-    `waiter` a future that its outcome resolves.
+    `untold` whether it is a failure that was not raised, `waiter` a future that its outcome resolves, `publish_tag` its
+    number on the channel.
     """
 
-    __slots__ = ("_reports", "_returned", "confirmation", "error", "position", "publication", "taken", "waiter")
+    __slots__ = (
+        "_reports", "_returned", "confirmation", "error", "position", "publication", "publish_tag", "taken", "untold",
+        "waiter",
+    )  # fmt: skip
 
     def __init__(self, reports: Reports, position: int, publication: Publication) -> None:
         self._reports = reports
@@ -67,9 +67,11 @@ class Pending:
         self.error: errors.HarebellError | None = None
         self._returned: Returned | None = None
         self.taken = False
+        self.untold = False
         self.waiter: asyncio.Future[None] | None = None
         self.position = position
         self.publication = publication
+        self.publish_tag = 0
 
     @property
     def done(self) -> bool:
@@ -77,9 +79,10 @@ class Pending:
         return self.confirmation is not None or self.error is not None
 
     def __await__(self) -> Generator[Any, None, Confirmation]:
-        """Its Confirmation. Nacked, Unroutable, PublishOrphaned, or why the channel was closed."""
+        """Its Confirmation. Nacked, Unroutable, PublishOrphaned, or the broker's error if it is at fault."""
         self.taken = True
-        self._reports.awaited(self.position)
+        if self.untold:
+            self._reports.awaited(self)
         if not self.done:
             if self.waiter is None:
                 self.waiter = self._reports.loop.create_future()
@@ -91,56 +94,43 @@ class Pending:
 
     # -- as the waiter for its confirm -------------------------------------------------------------------------------
 
+    @property
+    def _address(self) -> str:
+        return address_of(self.publication.exchange, self.publication.routing_key)
+
     def settle(self, publish_tag: int, acked: bool) -> None:
-        publication, returned = self.publication, self._returned
-        where = f"exchange {publication.exchange!r} with routing key {publication.routing_key!r}"
-        if returned is not None:
-            self._end(
-                error=errors.Unroutable(
-                    f"publication {publish_tag} to {where} reached no queue ({returned.reply_code} "
-                    f"{returned.reply_text}): bind a queue to it, or publish without mandatory",
-                    returned,
-                )
-            )
-        elif acked:
-            self._end(Confirmation(publish_tag, True))
+        if self._returned is not None:
+            self.end(error=unroutable(publish_tag, self._address, self._returned))
+        elif acked or self._reports.on_nack == "park":
+            self.end(Confirmation(publish_tag, acked))
         else:
-            self._end(error=errors.Nacked(f"the broker refused publication {publish_tag} to {where}", (publish_tag,)))
+            self.end(error=nacked(publish_tag, self._address))
 
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self._returned = returned
 
-    def orphaned(self, publish_tag: int) -> None:
-        reports = self._reports
-        self._returned = None
-        if reports.on_orphan == "retry":
-            reports.again(self)
-        elif reports.on_orphan == "park":
-            reports.park(publish_tag, self.publication)
-            self._end(Confirmation(publish_tag, False, orphaned=True))
-        else:
-            self._end(
-                error=errors.PublishOrphaned(
-                    f"the connection was lost before the answer to publication {publish_tag} to exchange "
-                    f"{self.publication.exchange!r} with routing key {self.publication.routing_key!r}: it may or may "
-                    "not have arrived",
-                    (publish_tag,),
-                )
-            )
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.end(error=error)
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        self._end(error=reason)
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        if self._reports.on_orphan == "park":
+            self.end(Confirmation(publish_tag, False, orphaned=True, error=reason))
+        else:
+            self.end(error=orphaned(publish_tag, self._address, reason))
 
     def leave(self) -> None:
-        """It is no longer awaited."""
+        """Its outcome is known, and does not go to the caller that it was for."""
         self.taken = False
         if self.error is not None:
-            self._reports.failed(self.position, self.error)
+            self.untold = True
+            self._reports.failed(self, self.error)
 
-    def _end(self, confirmation: Confirmation | None = None, *, error: errors.HarebellError | None = None) -> None:
+    def end(self, confirmation: Confirmation | None = None, *, error: errors.HarebellError | None = None) -> None:
+        """It has its outcome."""
         self.confirmation, self.error = confirmation, error
         if error is not None and not self.taken:
-            self._reports.failed(self.position, error)
+            self.untold = True
+            self._reports.failed(self, error)
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
         self._reports.finished()

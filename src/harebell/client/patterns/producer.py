@@ -8,12 +8,15 @@
 
 Rules:
 1. A producer owns a channel with confirms. At most `window` publications are unconfirmed; further ones wait.
-2. Every publication has one outcome: a Confirmation or an error. An error is raised where the publication is awaited,
-   else by `drain`, which the end of the block calls.
-3. A publication that an outage orphaned becomes what `on_orphan` says. "retry" sends it again, in order.
-4. While the broker blocks publishers they wait, and that is reported: in the log, to `on_blocked`, as events.Blocked.
+2. Every publication has one outcome: a Confirmation or an error. An error is raised once: where the publication is
+   awaited, else by `drain`, which the end of the block calls. When the channel ends with errors that nobody has heard
+   of, the log has them, too.
+3. A publication that may or may not have arrived becomes what `on_orphan` says, one that is nacked what `on_nack` says.
+4. Publications are mandatory unless they, or the producer, say otherwise: one that reaches no queue is an error.
+5. While the broker blocks publishers they wait, and that is reported: in the log, to `on_blocked`, as events.Blocked.
 
-Confirms are matched in `core.unconfirmed`; the channel waits out an outage (`recovery.requests`).
+The ends of publications come from `core.unconfirmed`; the channel waits out an outage (`recovery.requests`), and
+publishes again (`recovery.republish`).
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from typing import Any, Final, Generic, Self, TypeVar
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
-from harebell.client.messages import Confirmation, Message, OnOrphan, Publication
+from harebell.client.core.outcomes import late
+from harebell.client.messages import Confirmation, Message, OnNack, OnOrphan, Publication
 from harebell.client.patterns.codec import Codec, message_of
 from harebell.client.patterns.pending import Pending, Reports
 from harebell.client.patterns.source import ChannelSource
@@ -49,7 +53,8 @@ class Producer(Generic[T]):
 
     T is what it publishes beside Messages: bytes, or with a codec the codec's values.
 
-    parked  orphaned publications under on_orphan="park": (publish tag, publication), for the program to take out
+    parked  publications that were set aside, under on_orphan="park" and on_nack="park": (publish tag, publication), for
+            the program to take out
     """
 
     def __init__(
@@ -59,7 +64,8 @@ class Producer(Generic[T]):
         *,
         window: int = 1000,
         on_orphan: OnOrphan = "raise",
-        mandatory: bool = False,
+        on_nack: OnNack = "raise",
+        mandatory: bool = True,
         timeout: float | None = None,
         on_blocked: Callable[[str | None], object] | None = None,
         codec: Codec[T] | None = None,
@@ -71,22 +77,19 @@ class Producer(Generic[T]):
         self._exchange = exchange
         self._window = window
         self._on_orphan: OnOrphan = on_orphan
+        self._on_nack: OnNack = on_nack
         self._mandatory = mandatory
         self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
         self._on_blocked = on_blocked
         self._codec = codec
         self._opened: Channel | None = None
-        self._reports = Reports(
-            self._loop, on_orphan, self._awaited, self._failure, self._send_again, self._park, self._finished
-        )
+        self._reports = Reports(self._loop, on_orphan, on_nack, self._awaited, self._failure, self._finished)
         self._published = 0
         self._in_flight = 0
-        self._failures: dict[int, errors.HarebellError] = {}  # those that were not raised yet: the first MAX_KEPT
-        self._failed = 0
-        self._again: deque[Pending] = deque()
+        self._untold: dict[int, Pending] = {}  # failures that were not raised yet: the first MAX_KEPT
+        self._failed = 0  # how many there are
         self._waiters: deque[tuple[asyncio.Future[None], bool]] = deque()  # (.., whether for all to be over)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._resending: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._events: e.Events | None = None
 
     @property
@@ -112,13 +115,13 @@ class Producer(Generic[T]):
         if self._opened is None:
             channel = await self._connection.channel(timeout=self._timeout)
             try:
-                await channel.confirm_select(on_orphan=self._on_orphan, timeout=self._timeout)
+                await channel.confirm_select(on_orphan=self._on_orphan, on_nack=self._on_nack, timeout=self._timeout)
             except BaseException:
                 channel.recovery.say_goodbye()
                 raise
             self._opened = channel
             self._events = self._connection.events()
-            self._spawn(self._watch(self._events))
+            self._watching = self._loop.create_task(self._watch(self._events))
         return self
 
     async def close(self) -> None:
@@ -160,8 +163,8 @@ class Producer(Generic[T]):
     def _forget(self) -> None:
         if self._events is not None:
             self._events.close()
-        for task in self._tasks:
-            task.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -180,8 +183,8 @@ class Producer(Generic[T]):
         exchange   in place of the producer's; so is `mandatory`
         timeout    seconds for all of it
 
-        Nacked when the broker refuses, Unroutable when a mandatory message reached no queue, PublishOrphaned (or what
-        `on_orphan` says) when the connection was lost meanwhile, DeadlineExceeded: it may or may not have arrived.
+        Raises what `channel.publish` does: Nacked, Unroutable, PublishOrphaned, ConfirmTimeout, the broker's own error;
+        and DeadlineExceeded, ConnectionLost, ChannelClosed when nothing was sent.
         """
         channel = self.channel
         message = message_of(body, self._codec)
@@ -221,12 +224,9 @@ class Producer(Generic[T]):
         exchange = self._exchange if exchange is None else exchange
         mandatory = self._mandatory if mandatory is None else mandatory
         publication = Publication(message_of(body, self._codec), exchange, routing_key, mandatory)
-        await self._room(self._timeout if timeout is None else timeout)
-        pending = Pending(self._reports, self._published, publication)
-        self._send(pending)
-        self._published += 1
-        self._in_flight += 1
-        return pending
+        if self._in_flight >= self._window or not self._published % CHUNK or not self.channel.may_publish:
+            await self._room(self._timeout if timeout is None else timeout)
+        return self._send(publication)
 
     async def publish_many(
         self,
@@ -236,46 +236,88 @@ class Producer(Generic[T]):
     ) -> list[Confirmation]:
         """Publish all of them, and give the confirmation of each, in their order.
 
-        publications  with exchange and mandatory of their own; a codec encodes their messages
+        publications  with an exchange of their own; a codec encodes their messages
         timeout       seconds for all of it, the source of the publications included
 
-        PublishesFailed, once all are answered, when some did not get through: it has the error of each. After
-        DeadlineExceeded those without an answer may or may not have arrived.
+        PublishesFailed, once all are answered, when some did not get through: it has the error of each. ConfirmTimeout,
+        or DeadlineExceeded where all that were sent are confirmed, when the time is over. When the call ends early
+        otherwise, those that were sent are waited for first. What the source of the publications raised is raised as it
+        is, and `drain` tells the failures before it; LocalProtocolError for a message that does not fit the wire and
+        ChannelClosed are raised where there are no failures before them, else they are the cause of PublishesFailed.
+        `failures` and `sent` of these errors tell of every publication: what comes behind `sent` was not sent.
         """
         seconds = self._timeout if timeout is None else timeout
         sent: list[Pending] = []
+        stopped: Exception | None = None
         try:
             async with asyncio.timeout(seconds):
-                async for publication in _each(publications):
-                    message = message_of(publication.message, self._codec)
-                    if message is not publication.message:
-                        publication = Publication(
-                            message, publication.exchange, publication.routing_key, publication.mandatory
-                        )
-                    if self._in_flight >= self._window or not self.channel.may_publish or not len(sent) % CHUNK:
-                        await self._room(seconds)
-                    pending = Pending(self._reports, self._published, publication)
-                    pending.taken = True
-                    self._send(pending)
-                    self._published += 1
-                    self._in_flight += 1
-                    sent.append(pending)
+                try:
+                    async for publication in _each(publications):
+                        await self._put(publication, sent, seconds)
+                except Exception as error:  # of the source, of a message, of the channel; the deadline cancels
+                    stopped = error
                 for pending in sent:
                     if not pending.done:
                         pending.waiter = self._loop.create_future()
                         await pending.waiter
-        except BaseException as error:
-            for pending in sent:  # the caller gets this error alone
+        except TimeoutError:
+            raise self._late(sent, seconds) from None
+        except BaseException:
+            self._give_up(sent, "its caller was cancelled")
+            raise
+        if stopped is not None and not isinstance(stopped, errors.HarebellError):
+            for pending in sent:
                 pending.leave()
-            if not isinstance(error, TimeoutError) or isinstance(error, errors.HarebellError):
-                raise
-            confirmed = sum(pending.confirmation is not None for pending in sent)
-            raise errors.DeadlineExceeded(
-                f"publish_many: {confirmed} of {len(sent)} sent were confirmed within {seconds:g} s"
-            ) from None
+            raise stopped
         failures = {position: pending.error for position, pending in enumerate(sent) if pending.error is not None}
-        _raise_failures(failures, len(failures), len(sent))
+        if failures:
+            failed = _failed(failures, len(failures), len(sent))
+            failed.sent = len(sent)
+            raise failed from stopped
+        if stopped is not None:
+            stopped.sent = len(sent)
+            stopped.add_note(f"publish_many: {len(sent)} publications before this were confirmed")
+            raise stopped
         return [pending.confirmation for pending in sent if pending.confirmation is not None]
+
+    async def _put(self, publication: Publication, sent: list[Pending], seconds: float) -> None:
+        message = message_of(publication.message, self._codec)
+        if message is not publication.message or publication.mandatory is None:
+            publication = Publication(
+                message,
+                publication.exchange,
+                publication.routing_key,
+                self._mandatory if publication.mandatory is None else publication.mandatory,
+                publication.immediate,
+            )
+        if self._in_flight >= self._window or not self.channel.may_publish or not len(sent) % CHUNK:
+            await self._room(seconds)
+        pending = self._send(publication, taken=True)
+        sent.append(pending)
+
+    def _late(self, sent: list[Pending], seconds: float) -> errors.DeadlineExceeded:
+        """The error of publish_many when its time is over."""
+        confirmed = sum(pending.confirmation is not None for pending in sent)
+        text = f"publish_many: {confirmed} of {len(sent)} sent were confirmed within {seconds:g} s"
+        given_up = self._give_up(sent, text)
+        failures = {position: pending.error for position, pending in enumerate(sent) if pending.error is not None}
+        late: errors.DeadlineExceeded
+        if failures:
+            tags = tuple(sent[position].publish_tag for position in failures)
+            late = errors.ConfirmTimeout(f"{text}; {given_up} may or may not arrive", tags)
+        else:
+            late = errors.DeadlineExceeded(text)
+        late.failures, late.sent = failures, len(sent)
+        return late
+
+    def _give_up(self, sent: list[Pending], why: str) -> int:
+        """Nobody awaits these any more: those without an outcome are told that they may arrive. How many these are."""
+        given_up = [pending for pending in sent if not pending.done]
+        channel = self.channel
+        for pending in given_up:
+            channel.requests.abandon(channel.core, pending.publish_tag)
+            pending.end(error=late(pending.publish_tag, why))
+        return len(given_up)
 
     async def drain(self, *, timeout: float | None = None) -> None:
         """Wait until everything that was published has its outcome.
@@ -285,22 +327,32 @@ class Producer(Generic[T]):
         """
         seconds = self._timeout if timeout is None else timeout
         deadline = self._loop.time() + seconds
-        while self._in_flight or self._again:
+        while self._in_flight:
             await self._wait(deadline, seconds, all_over=True)
-        failures, self._failures = self._failures, {}
-        failed, self._failed = self._failed, 0
-        _raise_failures(failures, failed, self._published)
+        error = self._failures()
+        if error is not None:
+            raise error
 
-    def _failure(self, position: int, error: errors.HarebellError) -> None:
+    def _failures(self) -> errors.PublishesFailed | None:
+        """The failures that were not raised yet; from now on they are."""
+        untold, self._untold = self._untold, {}
+        failed, self._failed = self._failed, 0
+        for pending in untold.values():
+            pending.untold = False
+        found = {position: pending.error for position, pending in untold.items() if pending.error is not None}
+        return _failed(found, failed, self._published) if failed else None
+
+    def _failure(self, pending: Pending, error: errors.HarebellError) -> None:
         """A failure that was not raised yet."""
         self._failed += 1
-        if len(self._failures) < MAX_KEPT:
-            self._failures[position] = error
+        if len(self._untold) < MAX_KEPT:
+            self._untold[pending.position] = pending
 
-    def _awaited(self, position: int) -> None:
-        """It is raised where the publication is awaited."""
-        if self._failures.pop(position, None) is not None:
-            self._failed -= 1
+    def _awaited(self, pending: Pending) -> None:
+        """Its failure is raised where it is awaited."""
+        pending.untold = False
+        self._untold.pop(pending.position, None)
+        self._failed -= 1
 
     # -- the window --------------------------------------------------------------------------------------------------
 
@@ -318,8 +370,8 @@ class Producer(Generic[T]):
 
     @property
     def _full(self) -> bool:
-        """Whether the next one has to wait; what is to be sent again goes first."""
-        return self._in_flight >= self._window or bool(self._again)
+        """Whether the next one has to wait."""
+        return self._in_flight >= self._window
 
     async def _wait(self, deadline: float, seconds: float, *, all_over: bool = False) -> None:
         """Until there is room, or until all are over."""
@@ -351,7 +403,7 @@ class Producer(Generic[T]):
 
     def _wake(self) -> None:
         """Wake the first that waits for room, and, when all are over, all that wait for that."""
-        room, over = not self._full, not self._in_flight and not self._again
+        room, over = not self._full, not self._in_flight
         for entry in list(self._waiters):
             waiter, all_over = entry
             if over if all_over else room:
@@ -360,49 +412,21 @@ class Producer(Generic[T]):
                     waiter.set_result(None)
                     room = room and all_over
 
-    # -- sending, and sending again ----------------------------------------------------------------------------------
-
-    def _send(self, pending: Pending) -> None:
-        publication = pending.publication
-        self.channel.publish_nowait(
+    def _send(self, publication: Publication, *, taken: bool = False) -> Pending:
+        """Write it. `taken`: its outcome goes to a caller that waits."""
+        pending = Pending(self._reports, self._published, publication)
+        pending.taken = taken
+        pending.publish_tag = self.channel.publish_nowait(
             publication.message,
             publication.exchange,
             publication.routing_key,
-            mandatory=publication.mandatory,
+            mandatory=bool(publication.mandatory),
+            immediate=publication.immediate,
             waiter=pending,
         )
-
-    def _park(self, publish_tag: int, publication: Publication) -> None:
-        self.parked.append((publish_tag, publication))
-
-    def _send_again(self, pending: Pending) -> None:
-        self._again.append(pending)
-        if self._resending is None:
-            self._resending = self._spawn(self._resend())
-
-    async def _resend(self) -> None:
-        """Send what was orphaned again, in its order, once the channel is back."""
-        channel = self.channel
-        try:
-            while self._again:
-                try:
-                    await channel.wait_publish(timeout=self._timeout)
-                    self._send(self._again[0])
-                    self._again.popleft()
-                except errors.LocalProtocolError as error:  # this broker takes shorter frames than the last one
-                    self._again.popleft().fail(error)
-                except errors.DeadlineExceeded as error:
-                    logger.warning("%d orphaned publications wait to be sent again: %s", len(self._again), error)
-                except errors.HarebellError as error:
-                    if not channel.is_closed:  # calls="fail": `wait_publish` does not wait for it
-                        await self._connection.recovery.availability.change()
-                        continue
-                    again, self._again = self._again, deque()
-                    for pending in again:
-                        pending.fail(error)
-        finally:
-            self._resending = None
-            self._wake()
+        self._published += 1
+        self._in_flight += 1
+        return pending
 
     # -- a broker that blocks ----------------------------------------------------------------------------------------
 
@@ -411,6 +435,10 @@ class Producer(Generic[T]):
         async for event in events:
             if isinstance(event, e.Blocked | e.Unblocked | e.Recovered):
                 told = self._tell_blocked(told)
+        if self._failed and self._opened is not None and self._opened.is_closed:
+            # `drain` still raises them, but a program whose connection is closed may never get there.
+            first = next(iter(self._untold.values()))
+            logger.error("a producer's channel has ended, and %d failures were not told: %s", self._failed, first.error)
 
     def _tell_blocked(self, told: str | None) -> str | None:
         reason = self._connection.blocked
@@ -427,12 +455,6 @@ class Producer(Generic[T]):
                 logger.exception("on_blocked failed on %r", reason)
         return reason
 
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
 
 async def _each(publications: Iterable[Publication] | AsyncIterable[Publication]) -> Any:
     if isinstance(publications, AsyncIterable):
@@ -443,8 +465,7 @@ async def _each(publications: Iterable[Publication] | AsyncIterable[Publication]
             yield publication
 
 
-def _raise_failures(failures: dict[int, errors.HarebellError], failed: int, of: int) -> None:
-    if failed:
-        shown = "; ".join(f"{position}: {error}" for position, error in list(failures.items())[:SHOWN])
-        more = f"; and {failed - SHOWN} more" if failed > SHOWN else ""
-        raise errors.PublishesFailed(f"{failed} of {of} publications failed: {shown}{more}", failures)
+def _failed(failures: dict[int, errors.HarebellError], failed: int, of: int) -> errors.PublishesFailed:
+    shown = [f"{position}: {error}" for position, error in list(failures.items())[:SHOWN]]
+    more = f"; and {failed - len(shown)} more" if failed > len(shown) else ""
+    return errors.PublishesFailed(f"{failed} of {of} publications failed: {'; '.join(shown)}{more}", failures)

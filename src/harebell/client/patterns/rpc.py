@@ -10,10 +10,12 @@ Any number of calls share one channel; a correlation id tells their replies apar
 
     Unroutable           no queue is bound there; known at once
     RemoteError          the handler failed; its error travels in the headers x-error-type and x-error
-    DeadlineExceeded     no reply in time; one that comes later is dropped, and a request that is not in process by then
-                         expires
-    PublishOrphaned, ConnectionLost   the connection was lost while the request (the reply) was under way: it may or may
-                         not have been worked on. With idempotent=True it is asked again instead, within its timeout.
+    ConfirmTimeout       no reply in time (a DeadlineExceeded); one that comes later is dropped, and a request that is
+                         not in process by then expires
+    PublishOrphaned      the connection was lost, or the channel closed, while the request or the reply was under way:
+                         it may or may not have been worked on. With idempotent=True it is asked again instead, within
+                         its timeout.
+    DeadlineExceeded, ConnectionLost, ChannelClosed   the request was not sent
 
 A server acknowledges a request once its reply is published; a request whose server dies is processed again by another.
 """
@@ -29,8 +31,8 @@ from typing import Any, Final, Generic, Self, TypeVar, cast
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
-from harebell.client.confirms import ORPHANED
 from harebell.client.core.channel import ChannelCore
+from harebell.client.core.outcomes import cut_by
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery, Message, Returned, copy_of_properties, encoded
 from harebell.client.patterns.codec import Codec, message_of
@@ -51,7 +53,7 @@ MAX_ERROR: Final = 1000  # characters of an error that travel
 
 
 class _Call:
-    """One request under way; the waiter for its confirm. The future gets a Delivery, ORPHANED or an error."""
+    """One request under way; the waiter for its confirm. The future gets a Delivery or an error."""
 
     __slots__ = ("_returned", "core", "future", "where")
 
@@ -77,11 +79,23 @@ class _Call:
     def returned(self, publish_tag: int, returned: Returned) -> None:
         self._returned = returned
 
-    def orphaned(self, publish_tag: int) -> None:
-        self.end(ORPHANED)
+    def refused(self, publish_tag: int, error: errors.HarebellError) -> None:
+        self.end(error)
 
-    def fail(self, reason: errors.HarebellError) -> None:
-        self.end(copy_of(reason))
+    def orphaned(self, publish_tag: int, reason: errors.HarebellError) -> None:
+        self.cut(cut_by(reason), reason)
+
+    def cut(self, what: str, reason: errors.HarebellError) -> None:
+        """No reply can come any more."""
+        self.end(self.unknown(what, reason))
+
+    def unknown(self, what: str, reason: errors.HarebellError) -> errors.PublishOrphaned:
+        """The error for a request that was written and has no reply."""
+        error = errors.PublishOrphaned(
+            f"{what} while the request to {self.where} was under way: it may or may not have been worked on ({reason})"
+        )
+        error.__cause__ = copy_of(reason)
+        return error
 
     def end(self, result: object) -> None:
         if not self.future.done():
@@ -158,28 +172,38 @@ class Rpc(Generic[Given, Reply]):
         where = f"exchange {exchange!r} with routing key {routing_key!r}"
         message = message_of(body, self._codec)
         encoded(message)  # refused before anything is sent
+        written: list[_Call] = []
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    result = await self._asked(message, exchange, routing_key, where, seconds)
-                    lost = result is ORPHANED or isinstance(result, errors.ConnectionLost)
-                    if not (lost and idempotent):
+                    result = await self._asked(message, exchange, routing_key, where, seconds, written)
+                    if not (idempotent and isinstance(result, errors.PublishOrphaned)):
                         break
         except TimeoutError:  # of this call, or of a wait for the end of an outage
             why = "" if self._connection.is_open else f"; the connection is {self._connection.state}"
-            raise errors.DeadlineExceeded(f"no reply from {where} within {seconds:g} s{why}") from None
-        if isinstance(result, Delivery):
-            return self._value(result)
+            kind = errors.ConfirmTimeout if written else errors.DeadlineExceeded
+            raise kind(f"no reply from {where} within {seconds:g} s{why}") from None
+        except (errors.ChannelClosed, errors.ConnectionLost) as error:
+            if not written:
+                raise
+            raise written[-1].unknown(cut_by(error), error) from error  # it was to be asked again
         if isinstance(result, errors.HarebellError):
             raise result
-        raise errors.PublishOrphaned(
-            f"the connection was lost while the request to {where} was under way: it may or may not have arrived"
-        )
+        return self._value(cast(Delivery, result))
 
     async def _asked(
-        self, message: Message | bytes, exchange: str, routing_key: str, where: str, seconds: float
+        self,
+        message: Message | bytes,
+        exchange: str,
+        routing_key: str,
+        where: str,
+        seconds: float,
+        written: list[_Call],
     ) -> object:
-        """What became of one request. `call` keeps the time: `seconds` is more than is left."""
+        """What became of one request. `call` keeps the time: `seconds` is more than is left.
+
+        written  those that were; this one is added
+        """
         channel = self._channel
         number = str(next(self._numbers))
         properties = copy_of_properties(message.properties) if isinstance(message, Message) else Properties()
@@ -191,6 +215,7 @@ class Rpc(Generic[Given, Reply]):
         call = self._calls[number] = _Call(self._loop.create_future(), channel.core, where)
         try:
             channel.publish_nowait(request, exchange, routing_key, mandatory=True, waiter=call, at_once=True)
+            written.append(call)
             return await call.future
         finally:
             del self._calls[number]
@@ -225,14 +250,14 @@ class Rpc(Generic[Given, Reply]):
         except errors.HarebellError as error:
             reason = error
         for call in self._calls.values():
-            call.end(copy_of(reason))
+            call.cut("the rpc ended", reason)
 
     async def _watch(self, events: e.Events) -> None:
         """An outage takes the address of every reply with it."""
         async for _ in events:
             for call in self._calls.values():
                 if (reason := call.core.reason) is not None:
-                    call.end(errors.ConnectionLost(f"the reply from {call.where} cannot come any more: {reason}"))
+                    call.cut(cut_by(reason), reason)
 
     async def close(self) -> None:
         """Close its channel; calls that wait end with ChannelClosed."""
@@ -246,7 +271,7 @@ class Rpc(Generic[Given, Reply]):
         for task in self._tasks:
             task.cancel()
         for call in self._calls.values():
-            call.end(errors.ChannelClosed("the rpc was closed"))
+            call.cut("the rpc was closed", errors.ChannelClosed("the rpc was closed"))
 
     async def __aenter__(self) -> Self:
         return await self.start()

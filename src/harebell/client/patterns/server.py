@@ -53,8 +53,8 @@ class ReplyOutcome:
         self._queue = queue
         self._codec = codec
         self._on_error = on_error
-        self._replies = Producer[Message | bytes](connection, on_orphan="retry", timeout=timeout)
         self._settlements = Settlements(None)
+        self._replies = Producer[Message | bytes](connection, on_orphan="retry", mandatory=False, timeout=timeout)
 
     async def start(self, settlements: Settlements, capacity: int) -> None:
         self._settlements = settlements

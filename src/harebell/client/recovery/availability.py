@@ -10,7 +10,7 @@ import asyncio
 from harebell import errors
 from harebell.client.recovery.policy import Recovery
 from harebell.client.recovery.recorded_topology import Late, Topology
-from harebell.client.transport.deadlines import EXPIRED
+from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.client.transport.protocol import AsyncCore
 
 __all__ = ["Availability"]
@@ -29,6 +29,7 @@ class Availability:
     last_error  why it was lost, or why the last attempt failed
     late        queues that are unavailable until the broker has closed the lost connection
     waiting     one future for each call that waits until something changes, in their order: publishes keep it
+    deadlines   of publications, which may be published again on another transport
     """
 
     transport: AsyncCore
@@ -51,6 +52,7 @@ class Availability:
         self.last_error: BaseException | None = None
         self.late: Late = {}
         self.waiting: dict[asyncio.Future[object], None] = {}
+        self.deadlines = Deadlines(loop)
 
     @property
     def parks(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import deque
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.core.channel import Carrier, ChannelCore
 from harebell.client.core.slots import copy_of, was_answer
+from harebell.client.messages import OnNack, OnOrphan, Publication
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import ChannelReconnectArgs, HookedChannel
 from harebell.client.middleware.transports import WireChannel
@@ -23,6 +25,7 @@ from harebell.client.notifications import ChannelNotifications
 from harebell.client.recovery.connection import ConnectionRecovery, opened
 from harebell.client.recovery.policy import Backoff, Pauses
 from harebell.client.recovery.recorded_topology import Late
+from harebell.client.recovery.republish import Republisher
 from harebell.client.recovery.requests import Requests
 from harebell.client.recovery.subscriptions import Subscriptions
 from harebell.client.statistics import Tally, of_deliveries, of_publishes
@@ -77,6 +80,7 @@ class ChannelRecovery:
         self._carried = carried
         self._restoring = False  # a task restores it
         self._pauses = None if connection.policy is None else Pauses(_of_channels(connection.policy.backoff), free=1)
+        self._republisher: Republisher | None = None
         self._before = Tally()  # of tables that are no longer this channel's
         self._prepare(requests.core)
         connection.channels[self] = None
@@ -88,13 +92,23 @@ class ChannelRecovery:
         self.chains.hook_methods(core.settlement, ("ack", "nack", "reject"), self._channel)
         self.notifications.attach(core)
 
+    def keep(self, on_orphan: OnOrphan, on_nack: OnNack, parked: deque[tuple[int, Publication]]) -> None:
+        """Publications that are not accepted become what these say from now on; `parked` takes those to set aside."""
+        requests, republisher = self.requests, self._republisher
+        if republisher is None:
+            if on_orphan == on_nack == "raise":
+                return
+            self._republisher = republisher = Republisher(requests, parked, self.connection.spawn)
+            requests.keeper = requests.core.keeper = republisher
+        republisher.on_orphan, republisher.on_nack = on_orphan, on_nack
+
     # -- a loss ------------------------------------------------------------------------------------------------------
 
     def _lost(self, core: ChannelCore, reason: errors.HarebellError) -> bool:
         """The wire channel is gone: whether there will be another one."""
         goes_on = self._goes_on(core, reason)
-        # Publications that the feature publish_tags has not orphaned will never be answered.
-        self.notifications.disconnected(reason, goes_on, functools.partial(core.publishes.fail, reason))
+        core.publishes.end(reason)
+        self.notifications.disconnected(reason, goes_on)
         if goes_on:
             self._flowing(False)
         else:
@@ -195,6 +209,8 @@ class ChannelRecovery:
             if self._pauses is not None:
                 self._pauses.succeeded(transport.loop.time())
             self._carried.restored(core)
+            if self._republisher is not None:
+                self._republisher.resume(core)
             core.make_ready(True)
             self.notifications.dialed(self._target(transport), None)
             self._flowing(True)
@@ -236,6 +252,7 @@ class ChannelRecovery:
         core = ChannelCore(connection, number, args.deliveries, args.publishes, topology.renamed)
         core.make_ready(False)
         core.on_return = last.on_return
+        core.keeper = self._republisher
         core.settler = core.settlement if last.settler is last.settlement else last.settler
         core.consumer_tags_made = last.consumer_tags_made
         self._prepare(core)
@@ -265,6 +282,8 @@ class ChannelRecovery:
         connection = self.connection
         if connection.channels.pop(self, 0) is None:  # it was there
             connection.add_ended(self.tally())
+        if self._republisher is not None:
+            self._republisher.end(reason)
         why = None if isinstance(reason, errors.ChannelClosed) else reason
         self.subscriptions.end(why)
         self._carried.ended(why)

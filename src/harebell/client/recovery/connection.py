@@ -4,11 +4,12 @@ What a program holds (Connection, Channel, Consumer) keeps its identity; underne
 (`transport.AsyncCore`, `core.ChannelCore`), which ends with it and never comes back. When a core ends without a close
 by the program,
 
-1. it fails the requests that wait, orphans what is unconfirmed and unacknowledged, and calls `_lost`;
+1. it fails the requests that wait, ends what is unconfirmed and unacknowledged, and calls `_lost`;
 2. that starts one task, the only one, which dials until a core is open (`policy.Pauses`, `transport.Dialer`);
 3. the topology is declared again (`topology`, around the dialling);
 4. each channel gets a new ChannelCore (`channel`) with its modes, its prefetch and its tables of deliveries and
-   publications, so that public tags go on (each a file, see `features`), and its subscriptions;
+   publications, so that public tags go on (each a file, see `features`), and its subscriptions; what is to be
+   published again goes before what is new (`republish`);
 5. calls that were parked go on (`availability`), and Recovered is emitted (`events`).
 
 A second loss on the way makes the attempt a failed one. The hot path knows nothing of this: a core that is not usable
@@ -65,10 +66,6 @@ class RecoveredChannel(Protocol):
     async def restore(self, transport: AsyncCore, late: Late, error: BaseException | None) -> list[e.Skipped]: ...
     def end(self, reason: errors.HarebellError) -> None: ...
     def tally(self) -> Tally: ...
-
-
-def _nothing() -> None:
-    """Nothing else happens at the loss of a connection: its channels are asked next."""
 
 
 class ConnectionRecovery:
@@ -183,13 +180,13 @@ class ConnectionRecovery:
         if availability.ended is not None:
             return
         if self.policy is None or self._pauses is None:
-            self._notifications.disconnected(reason, False, _nothing)
+            self._notifications.disconnected(reason, False)
             self.end(reason)
             return
         availability.reviving = True
         availability.last_error = reason
         self.spawn(self._revive(self.policy, self._pauses, reason))
-        self._notifications.disconnected(reason, True, _nothing)
+        self._notifications.disconnected(reason, True)
 
     async def _revive(self, policy: Recovery, pauses: Pauses, error: BaseException) -> None:
         """Dial and restore everything, again and again until that was successful."""
@@ -350,6 +347,7 @@ class ConnectionRecovery:
         self._notifications.closed(reason)
         if not self.over.done():
             self.over.set_result(None)
+        availability.deadlines.close()
         availability.changed()
 
     # -- for channels ------------------------------------------------------------------------------------------------

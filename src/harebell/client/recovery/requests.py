@@ -7,10 +7,10 @@ the connection is lost meanwhile.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Protocol
 
 from harebell import errors
-from harebell.client.core.channel import ChannelCore
+from harebell.client.core.channel import ChannelCore, Keeper
 from harebell.client.core.slots import Reply
 from harebell.client.recovery.availability import Availability
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
@@ -23,10 +23,18 @@ ONCE_ONLY: Final = (m.TxCommit,)
 MODES: Final = (m.ConfirmSelect, m.TxSelect, m.BasicQos, m.ChannelFlow)  # they change how the channel works from now on
 
 
+class Republishing(Keeper, Protocol):
+    """What publishes again, as calls know it."""
+
+    def waiting_for(self, waiter: object) -> list[int]: ...
+    def abandon(self, publish_tag: int) -> None: ...
+
+
 class Requests:
     """The calls of one channel.
 
     core, transport  the present wire channel, or the last, and the transport that it is on
+    keeper           publishes again what is not accepted; None: nothing does
     reviving         it is lost, and another one will come
     ended            why the channel is closed for good
     mode_changes     how many calls have put the channel into another mode
@@ -37,6 +45,7 @@ class Requests:
         self.availability = availability
         self.transport = transport
         self.core = core
+        self.keeper: Republishing | None = None
         self.reviving = False
         self.ended: errors.HarebellError | None = None
         self.mode_changes = 0
@@ -67,6 +76,8 @@ class Requests:
             try:
                 return await transport.reply(slot, seconds, core.abandon, deadline)
             except errors.HarebellError as error:
+                if isinstance(request, m.TxCommit) and not isinstance(error, errors.ChannelError):
+                    raise _unknown(error) from error
                 if self.may_repeat(request, core, error):
                     availability.check_deadline(request.NAME, deadline, seconds)
                     cut = True
@@ -108,6 +119,22 @@ class Requests:
         if self.ended is not None:
             raise errors.ChannelClosed(f"channel {self.core.number} is closed: {self.ended}") from self.ended
 
+    def abandon(self, core: ChannelCore, publish_tag: int) -> None:
+        """The publication that was made on this wire channel is no longer awaited: it is not published again."""
+        core.publishes.abandon(publish_tag)
+        if self.keeper is not None:
+            self.keeper.abandon(publish_tag)
+
+    def give_up(self, waiter: object) -> list[int]:
+        """The publications that this waits for are no longer awaited; their tags."""
+        core, keeper = self.core, self.keeper
+        tags = list(core.publishes.waiting_for(waiter))
+        if keeper is not None:
+            tags += keeper.waiting_for(waiter)
+        for tag in tags:
+            self.abandon(core, tag)
+        return sorted(tags)
+
     async def may_publish(self, deadline: float, seconds: float) -> ChannelCore:
         """Wait until publishes may be written: there is a connection, it is not blocked, its transport takes more."""
         while True:
@@ -121,3 +148,11 @@ class Requests:
                 if core.reason is None or not self.reviving or isinstance(error, errors.DeadlineExceeded):
                     raise
                 self.availability.check_deadline("basic.publish", deadline, seconds)
+
+
+def _unknown(error: errors.HarebellError) -> errors.TransactionLost:
+    """The error for a commit that was written, and whose answer does not come because of this."""
+    late = isinstance(error, errors.DeadlineExceeded)
+    kind = errors.CommitTimeout if late else errors.TransactionLost
+    why = "the time was over" if late else "the channel was lost"
+    return kind(f"{why} before the answer to tx.commit: it took effect whole, or not at all ({error})")

@@ -21,12 +21,13 @@ class Transactions:
     """The transaction of one channel.
 
     selected  whether it is transactional
-    cut       whether the transaction under way began on a wire channel that is gone
+    cut       whether the transaction under way began on a wire channel that is gone, and `why` that is
     """
 
     def __init__(self) -> None:
         self.selected = False
         self.cut = False
+        self.why: errors.HarebellError | None = None
 
     async def tx_select(self, call_next: Callable[[TxArgs], Awaitable[None]], args: TxArgs) -> None:
         await call_next(args)
@@ -37,27 +38,21 @@ class Transactions:
             await args.channel.requests.ask(m.TxRollback(), args.timeout)
             self.cut = False
             raise errors.TransactionLost(
-                "the connection was lost since this transaction began: none of it took effect; do it again"
+                f"the channel was lost since this transaction began: none of it took effect; do it again ({self.why})"
             )
         try:
             await call_next(args)
-        except (asyncio.CancelledError, errors.DeadlineExceeded):
-            self.cut = False  # it is known that nobody knows; the next one begins afresh
+        except (asyncio.CancelledError, errors.TransactionLost, errors.ChannelError):
+            self.cut = False  # what became of it is told; the next one begins afresh
             raise
-        except (errors.ConnectionLost, errors.ConnectionError) as error:
-            if not self.cut:
-                raise
-            self.cut = False  # told; the next one begins afresh
-            raise errors.TransactionLost(
-                f"the connection was lost before the answer to tx.commit: it took effect whole, or not at all ({error})"
-            ) from error
 
     async def tx_rollback(self, call_next: Callable[[TxArgs], Awaitable[None]], args: TxArgs) -> None:
         await call_next(args)
         self.cut = False
 
     def disconnect_event(self, call_next: Callable[[DisconnectEvent], None], event: DisconnectEvent) -> None:
-        self.cut = self.selected
+        if self.selected:
+            self.cut, self.why = True, event.error
         call_next(event)
 
     async def channel_reconnect(

@@ -41,7 +41,7 @@ class PublishMany:
         """Write it as soon as the window has room for it. Raises what has ended the session, DeadlineExceeded."""
         core, batch = self._core, self._batch
         exchange, routing_key = publication.exchange, publication.routing_key
-        sent = transfer(publication.message, exchange, routing_key, mandatory=publication.mandatory)
+        sent = transfer(publication.message, exchange, routing_key, mandatory=bool(publication.mandatory))
         while len(batch.incomplete) >= self.window and batch.error is None:
             await core.wait(batch.change(), self.deadline, "publish_many")
         if batch.error is not None:

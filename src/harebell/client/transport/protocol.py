@@ -175,6 +175,15 @@ class AsyncCore(Wire, ConnectionCore):
         if channel.reason is not None:
             raise copy_of(channel.reason)
 
+    async def change(self) -> None:
+        """Wait until publishers should try again."""
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        self._gate.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._gate = [other for other in self._gate if other is not waiter]
+
     def _answer_awaited(self) -> bool:
         return bool(self.slots) or any(channel.slots or channel.publishes.waiters for channel in self.channels.values())
 

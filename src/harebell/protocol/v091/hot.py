@@ -12,11 +12,14 @@ from typing import Final, cast
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import decode_method, encode_method
 
-__all__ = ["DELIVER", "GET_OK", "RETURN", "ClientFrames", "DeliverReader"]
+__all__ = ["DELIVER", "GET_OK", "IMMEDIATE", "MANDATORY", "RETURN", "ClientFrames", "DeliverReader"]
 
 DELIVER: Final = b"\x00\x3c\x00\x3c"  # the keys of the methods that carry content to a client
 RETURN: Final = b"\x00\x3c\x00\x32"
 GET_OK: Final = b"\x00\x3c\x00\x47"
+
+MANDATORY: Final = 1  # flags of basic.publish, which may be added up
+IMMEDIATE: Final = 2
 
 MAX_CACHED: Final = 10_000  # entries; some 200 bytes each
 
@@ -28,7 +31,7 @@ class ClientFrames:
 
     renamed     the present name of a queue by the name that the program knows; a publication to the queue through the
                 default exchange gets the present name as its routing key
-    known       frames of basic.publish by exchange, routing key and mandatory; `publish` adds missing ones
+    known       frames of basic.publish by exchange, routing key and flags; `publish` adds missing ones
     ack_prefix  the frame of basic.ack up to its tag
     """
 
@@ -37,22 +40,27 @@ class ClientFrames:
     def __init__(self, channel: int, renamed: dict[str, str] | None = None) -> None:
         self._channel = channel
         self._renamed = {} if renamed is None else renamed
-        self.known: dict[tuple[str, str, bool], bytes] = {}
+        self.known: dict[tuple[str, str, int], bytes] = {}
         # A frame up to its tag: prefix, class id, method id.
         self.ack_prefix = encode_method(channel, m.BasicAck(0))[:11]
         self._nack = encode_method(channel, m.BasicNack(0))[:11]
         self._reject = encode_method(channel, m.BasicReject(0))[:11]
 
-    def publish(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
-        """The method frame of basic.publish. Raises LocalProtocolError for a name of more than 255 bytes."""
-        key = (exchange, routing_key, mandatory)
+    def publish(self, exchange: str, routing_key: str, flags: int) -> bytes:
+        """The method frame of basic.publish. Raises LocalProtocolError for a name of more than 255 bytes.
+
+        flags  MANDATORY and IMMEDIATE; True is mandatory
+        """
+        key = (exchange, routing_key, flags)
         frame = self.known.get(key)
         if frame is None:
             if len(self.known) >= MAX_CACHED:
                 self.known.clear()
             if not exchange:
                 routing_key = self._renamed.get(routing_key, routing_key)
-            frame = encode_method(self._channel, m.BasicPublish(exchange, routing_key, mandatory))
+            frame = encode_method(
+                self._channel, m.BasicPublish(exchange, routing_key, flags & MANDATORY != 0, flags & IMMEDIATE != 0)
+            )
             self.known[key] = frame
         return frame
 

@@ -319,7 +319,7 @@ class _Run:
         positions: dict[int, int] = {}
         places: list[Place] = []
         for position, each in enumerate(publications):
-            tag = self._publishing.send(each.message, each.exchange, each.routing_key, mandatory=each.mandatory)
+            tag = self._publishing.send(each.message, each.exchange, each.routing_key, mandatory=bool(each.mandatory))
             positions[tag] = position
             places.append((each.exchange, each.routing_key))
         refused = {}
