@@ -1,4 +1,4 @@
-"""The broker and two web servers; Enter kills the broker and starts it again, Ctrl-C ends it all."""
+"""The broker, two web servers and a worker; Enter kills the broker and starts it again, Ctrl-C ends it all."""
 
 import argparse
 import os
@@ -47,6 +47,11 @@ def web_server(port: int, url: str) -> subprocess.Popen[bytes]:
     return process
 
 
+def worker(url: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "manage.py", "harebell_worker"]
+    return subprocess.Popen(command, cwd=HERE, env={**os.environ, "CHAT_BROKER": url})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", help="of a broker of yours")
@@ -57,7 +62,7 @@ def main() -> None:
         if url is None:
             port = free_port()
             url, node = f"amqp://guest:guest@127.0.0.1:{port}/", broker(port, data)
-        servers = [web_server(number, url) for number in arguments.ports]
+        servers = [*(web_server(number, url) for number in arguments.ports), worker(url)]
         print("\n".join(f"http://127.0.0.1:{number}/" for number in arguments.ports), flush=True)
         try:
             while True:

@@ -109,6 +109,10 @@ def test_two_windows_and_a_broker_that_is_restarted(chat: Chat) -> None:
             for window in windows:
                 expect(window.locator("#messages li")).to_have_text(said, timeout=20_000)
                 expect(window.locator("#state")).to_have_text("connected")
+        say(1, "/count one two three")
+        said += ["bob: /count one two three", "worker: 3 words"]
+        for window in windows:
+            expect(window.locator("#messages li")).to_have_text(said, timeout=20_000)
         windows[1].close()
         expect(windows[0].locator("#people")).to_have_text("1", timeout=15_000)
         windows[0].evaluate("socket.close()")  # as when the server is restarted

@@ -1,10 +1,14 @@
-"""A chat room: connected users are members of the room's group, and every message goes to all members."""
+"""A chat room: connected users are members of the room's group, and every message goes to all members.
+
+A message "/count some words" is a task, too.
+"""
 
 from typing import Any
 
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from chat.attendance import Attendance
+from chat.tasks import count_words
 
 attendance = Attendance()
 
@@ -21,6 +25,9 @@ class Room(AsyncJsonWebsocketConsumer):
         attendance.changed(self.channel_layer, self.group)
 
     async def receive_json(self, content: dict[str, Any]) -> None:
+        command, _, rest = str(content["text"])[:2000].partition(" ")
+        if command == "/count":
+            await count_words.aenqueue(self.group, rest)
         message = {"type": "room.message", "name": str(content["name"])[:50], "text": str(content["text"])[:2000]}
         await self.channel_layer.group_send(self.group, message)
 

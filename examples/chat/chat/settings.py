@@ -1,4 +1,4 @@
-"""The settings of an example: no database, no users, and Harebell as the channel layer."""
+"""The settings of an example: no database, no users, and Harebell as the channel layer and for tasks."""
 
 import os
 
@@ -7,12 +7,19 @@ DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 ROOT_URLCONF = "chat.urls"
 ASGI_APPLICATION = "chat.asgi.application"
-INSTALLED_APPS = ["channels", "chat"]
+INSTALLED_APPS = ["channels", "harebell.django", "chat"]
 TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
 
+BROKER = os.environ.get("CHAT_BROKER", "embedded://")
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "harebell.channels.ChannelLayer",
-        "CONFIG": {"url": os.environ.get("CHAT_BROKER", "embedded://"), "prefix": "chat"},
+        "CONFIG": {"url": BROKER, "prefix": "chat"},
+    }
+}
+TASKS = {
+    "default": {
+        "BACKEND": "harebell.django.TaskBackend",
+        "OPTIONS": {"url": BROKER, "prefix": "chat.tasks", "results": None},
     }
 }

@@ -60,7 +60,7 @@ class Groups:
         self._members = members
         self._local_queues = local_queues
         self._controls = controls
-        self._settling: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._settling: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._at_broker: set[tuple[str, str]] = set()  # (group, process queue) that may be bound at the broker
         local_queues.bindings = self._bindings
         local_queues.on_bound = self._bound
@@ -89,9 +89,13 @@ class Groups:
             await self._local_queues.ensure(process)
         members.add(group, channel, time.monotonic() + self._connection.settings.group_expiry)
         # The channel may be removed again during the wait; then it needs no binding.
+        key = group, process
         while members.contains(group, channel) and not members.is_bound(group, process):
             try:
-                await asyncio.shield(self._settle(group, process))
+                if key in self._settling:
+                    await asyncio.shield(self._settling[key])
+                else:  # nobody else waits for it: without a task of its own
+                    await self._settle_here(group, process)
             except BaseException:
                 if members.discard(group, channel, process):
                     self._settle_later(group, process)
@@ -100,7 +104,7 @@ class Groups:
     # A process's queue is to be bound to the groups with members of that process. One task for each group and queue
     # makes it so: a request that binds and one that unbinds are never under way together.
 
-    def _settle(self, group: str, process: str) -> asyncio.Task[None]:
+    def _settle(self, group: str, process: str) -> asyncio.Future[None]:
         key = group, process
         task = self._settling.get(key)
         if task is None:
@@ -113,6 +117,16 @@ class Groups:
             await self._make_so(group, process)
         finally:
             del self._settling[group, process]
+
+    async def _settle_here(self, group: str, process: str) -> None:
+        """The same in the caller's task; others wait for a future."""
+        key = group, process
+        settled = self._settling[key] = self._connection.thread.loop.create_future()
+        try:
+            await self._make_so(group, process)
+        finally:
+            del self._settling[key]
+            settled.set_result(None)  # the others look again, and one of them goes on with it
 
     async def _make_so(self, group: str, process: str) -> None:
         members, names, key = self._members, self._connection.names, (group, process)
@@ -130,6 +144,11 @@ class Groups:
             else:
                 return
 
+    def _is_settled(self, group: str, process: str) -> bool:
+        if self._members.has(group, process):
+            return self._members.is_bound(group, process)
+        return (group, process) not in self._at_broker
+
     def _settle_later(self, group: str, process: str) -> asyncio.Task[None]:
         """Have it made so as soon as there is a connection."""
         return self._connection.thread.start(self._settle_at_last(group, process))
@@ -138,7 +157,8 @@ class Groups:
         while not self._connection.closed:
             try:
                 await asyncio.shield(self._settle(group, process))
-                return
+                if self._is_settled(group, process):  # else another task has failed at it
+                    return
             except LOST:
                 await asyncio.sleep(1)
             except (errors.HarebellError, ImportError) as error:
