@@ -24,6 +24,7 @@ from harebell.protocol.v010 import (
     controls as k,
     engine as engine_module,
 )
+from harebell.protocol.v010.content import encode_header
 from harebell.protocol.v010.domains import DetachCode
 from harebell.protocol.v010.frames import PROTOCOL_HEADER
 from tests.fixtures.profiles import scaled
@@ -70,6 +71,31 @@ def test_a_close_drops_what_is_not_whole() -> None:
     assert pass_on(client, server) == [(0, k.ConnectionClose(320, "forced"))]
     server.receive_data(frame(5, 3, b"the rest"))
     assert server.events() == []
+
+
+@pytest.mark.parametrize("empty", [0, 6000])
+def test_what_has_come_of_messages_when_the_connection_is_lost(empty: int) -> None:
+    """Whole frames of a body that has begun, also where their frame headers are most of what came."""
+    _, server = attached()
+    server.receive_data(frame(0x0B, 1, TRANSFER.encode()))
+    assert server.interrupted() == []
+    properties = DeliveryProperties(routing_key="k", resume_id="r")
+    server.receive_data(frame(0x03, 2, encode_header((properties,))))
+    assert server.interrupted() == []
+    server.receive_data(frame(0x06, 3, b"one ") + frame(0x04, 3, b"") * empty + frame(0x04, 3, b"two ") + b"\0\3")
+    (content,) = server.interrupted()
+    assert (content.body, content.body_size, content.channel) == (b"one two ", 8, 1)
+    assert content.delivery_properties.resume_id == "r"
+    assert content.decode_command() == TRANSFER
+    assert server.events() == []
+
+
+def test_nothing_has_come_of_messages_that_nobody_wants() -> None:
+    _, server = attached(max_message_size=3)
+    server.receive_data(frame(0x0B, 1, TRANSFER.encode()) + frame(0x06, 3, b"more"))
+    server.receive_data(frame(0x0B, 1, TRANSFER.encode(), channel=2) + frame(0x06, 3, b"x", channel=2))
+    server.receive_data(frame(0x0E, 0, b"", channel=3, track=0))
+    assert server.interrupted() == []
 
 
 def test_both_close_at_once() -> None:

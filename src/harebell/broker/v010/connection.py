@@ -350,6 +350,10 @@ class Connection(BaseConnection[Happening]):
 
     def releasing(self) -> Work:
         self.waiting.clear()
+        for content in self.engine.interrupted():
+            session = self.channels.get(content.channel)
+            if session is not None:
+                self._sessions.fragments.interrupted(session.owner, content)
         sessions = tuple(self.channels.values())
         self.channels.clear()
         for session in sessions:

@@ -20,6 +20,7 @@ from harebell.broker.slices import Work
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.deliveries import Deliveries, select
 from harebell.broker.v010.dtx import DistributedTransactions
+from harebell.broker.v010.fragments import Fragments, Owner
 from harebell.broker.v010.subscription import Subscription, SubscriptionSession
 from harebell.broker.v010.subscriptions import Subscriptions
 from harebell.broker.v010.topology import table_of
@@ -27,6 +28,7 @@ from harebell.broker.v010.transactions import Transactions
 from harebell.errors import (
     AccessRefused,
     NotAllowed,
+    NotFound,
     NotImplemented as NotImplemented540,
     ResourceLocked,
     WrongArgument,
@@ -34,7 +36,7 @@ from harebell.errors import (
 from harebell.protocol.v010 import Command, Struct, commands as c
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode
 from harebell.protocol.v010.serial import narrow_ranges, wide_ranges
-from harebell.protocol.v010.structs import Acquired
+from harebell.protocol.v010.structs import Acquired, MessageResumeResult
 from harebell.protocol.v010.values import MAX_RANGES, Ranges
 
 __all__ = ["HANDLERS", "MessageCommands"]
@@ -49,7 +51,10 @@ class MessageSession(SubscriptionSession, Protocol):
     deliveries: Deliveries
     transactions: Transactions
     dtx: DistributedTransactions
+    fragments: Fragments
 
+    @property
+    def owner(self) -> Owner: ...
     @property
     def next_number(self) -> int:
         """The number of the broker's next command."""
@@ -81,8 +86,10 @@ class MessageCommands:
         queue = self._topology.queue(command.queue, "message.subscribe")
         if tag in self._session.subscriptions.table:
             raise NotAllowed(f"message.subscribe: there is a subscription '{tag}' already")
-        if command.resume_id is not None:
-            raise NotImplemented540("message.subscribe: resume-id is not implemented")
+        if command.resume_id or command.resume_ttl:
+            raise NotImplemented540(
+                "message.subscribe: resume-id is not implemented: a session that lasts gets whole messages again"
+            )
         if command.accept_mode not in tuple(AcceptMode) or command.acquire_mode not in tuple(AcquireMode):
             raise WrongArgument("message.subscribe: unknown accept-mode or acquire-mode")
         check_consumers(self._session.node.limits, len(self._session.subscriptions.table))
@@ -103,6 +110,12 @@ class MessageCommands:
             raise ResourceLocked(error.detail) from None
         self._session.subscriptions.add(subscription)
         return None
+
+    def _resume(self, number: int, command: c.MessageResume) -> Outcome:
+        destination = command.destination or ""
+        if destination and not self._session.vhost.router.has_exchange(destination):
+            raise NotFound(f"message.resume: no exchange '{destination}' in vhost '{self._session.vhost.name}'")
+        return MessageResumeResult(self._session.fragments.offset(self._session.owner, destination, command.resume_id))
 
     def _cancel(self, number: int, command: c.MessageCancel) -> Outcome:
         self._session.subscriptions.cancel(command.destination or "", command.NAME)
@@ -202,6 +215,7 @@ HANDLERS: Final[dict[type[Command], Handler]] = {
     c.MessageReject: MessageCommands._reject,
     c.MessageRelease: MessageCommands._release,
     c.MessageAcquire: MessageCommands._acquire,
+    c.MessageResume: MessageCommands._resume,
     c.MessageSubscribe: MessageCommands._subscribe,
     c.MessageCancel: MessageCommands._cancel,
     c.MessageSetFlowMode: MessageCommands._set_flow_mode,

@@ -29,6 +29,8 @@ from harebell.broker.operations.system_services import Requester, Service, has_s
 from harebell.broker.queues.base import Queue
 from harebell.broker.slices import CHECK, Work
 from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completions
+from harebell.broker.v010.fragments import Fragments, Owner
+from harebell.broker.v010.link import Link
 from harebell.broker.v010.messages import ForeignContent, Form, is_exact
 from harebell.broker.v010.survival import Survival, keeps_numbers
 from harebell.broker.vhost import VirtualHost
@@ -36,9 +38,9 @@ from harebell.errors import AccessRefused, AmqpError, RemoteProtocolError, Resou
 from harebell.protocol.conversion.properties import MAX_TTL, properties_of
 from harebell.protocol.v010 import Command, Content, commands as c, structs as s
 from harebell.protocol.v010.codec import decode_struct
-from harebell.protocol.v010.content import DELIVERY
+from harebell.protocol.v010.content import DELIVERY, FRAGMENT
 from harebell.protocol.v010.domains import AcceptMode, RejectCode
-from harebell.protocol.v010.frames import FRAME_HEADER, LARGEST_FRAME
+from harebell.protocol.v010.frames import FRAME_HEADER, LARGEST_FRAME, size_at
 from harebell.protocol.v010.transfers import Transfers
 from harebell.protocol.v091 import Properties, Table
 from harebell.routing import SYSTEM_EXCHANGE, Route
@@ -61,7 +63,12 @@ class PublisherSession(Requester, Channel, Protocol):
     vhost: VirtualHost
     access: Access
     counts: ChannelCounts
+    fragments: Fragments
 
+    @property
+    def connection(self) -> Link: ...
+    @property
+    def owner(self) -> Owner: ...
     @property
     def completions(self) -> Completions: ...
     @property
@@ -161,6 +168,9 @@ class Publisher:
         known = self._known.get((content.command, frames[:size]))
         if known is None:
             known, content = self._read(content, size)
+            if known is None:
+                session.completions.add(number, COMPLETE, stored=False)  # the rest of the message is to come
+                return
         elif known.head is not None:
             content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
         target = known.target
@@ -200,10 +210,10 @@ class Publisher:
         known = self._known.get((transfers.command, transfers.head))
         if known is None:
             try:
-                known, _ = self._read(transfers.content(0), len(transfers.head))
+                known, _ = self._read(transfers.content(0), len(transfers.head), alone=False)
             except (AmqpError, RemoteProtocolError):
                 return None  # the first one raises it again, when its turn comes
-        return known if known.exact and known.target.alike else None
+        return known if known is not None and known.exact and known.target.alike else None
 
     def publish_run(self, number: int, known: Known, transfers: Transfers) -> None:
         """Execute transfers, with the numbers from `number` on, of which that is known."""
@@ -347,12 +357,20 @@ class Publisher:
         self._targets[content.command[4:], delivery] = target
         return target
 
-    def _read(self, content: Content, size: int) -> tuple[Known, Content]:
+    def _read(self, content: Content, size: int, *, alone: bool = True) -> tuple[Known | None, Content]:
         """Read and check command and header. Returns what is known now, and the message as it is stored.
 
-        Whether 0-9-1 can say the same is asked only where that may matter.
+        None for a part of a message, which is kept, unless the message is not `alone`, but one of a run. Whether 0-9-1
+        can say the same is asked only where that may matter.
         """
         structs = dict(content.structs())
+        if FRAGMENT in structs:
+            if not alone:
+                return None, content
+            session = self._session
+            whole = session.fragments.whole(session.owner, content, session.connection.engine.max_message_size)
+            if whole is not content:
+                return (None, content) if whole is None else self._read(whole, size_at(whole.frames, 0))
         delivery = structs.get(DELIVERY, b"\0\0")
         target = self._targets.get((content.command[4:], delivery))
         if target is None:

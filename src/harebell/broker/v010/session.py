@@ -28,6 +28,7 @@ from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import Completions
 from harebell.broker.v010.deliveries import MOST_BROWSED, Deliveries
 from harebell.broker.v010.dtx import HANDLERS as DTX_HANDLERS, DistributedTransactions
+from harebell.broker.v010.fragments import Fragments, Owner
 from harebell.broker.v010.link import Link
 from harebell.broker.v010.message_commands import HANDLERS as MESSAGE_HANDLERS, MessageCommands
 from harebell.broker.v010.messages import Outgoing
@@ -94,7 +95,13 @@ class Session:
     """
 
     def __init__(
-        self, connection: Link, number: int, name: bytes, end: Callable[[Session], Work], known: Known | None = None
+        self,
+        connection: Link,
+        number: int,
+        name: bytes,
+        end: Callable[[Session], Work],
+        fragments: Fragments,
+        known: Known | None = None,
     ) -> None:
         self.node = connection.node
         self.batch = connection.batch
@@ -102,6 +109,7 @@ class Session:
         self.access = connection.access
         self.user = connection.user
         self.session_name = name
+        self.fragments = fragments
         self.connection: Link = connection
         self.number = number
         self.pid = connection.node.new_pid()
@@ -139,6 +147,11 @@ class Session:
     def name(self) -> str:
         """The name in log lines and for services."""
         return f"session {self.session_name!r} of user '{self.user}'"
+
+    @property
+    def owner(self) -> Owner:
+        """Whose interrupted messages the session may resume."""
+        return self.vhost.name, self.user
 
     @property
     def timers(self) -> Timers:

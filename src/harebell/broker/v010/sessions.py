@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 from harebell.broker.node import Node
 from harebell.broker.slices import Work
 from harebell.broker.timers import Timer
+from harebell.broker.v010.fragments import Fragments
 from harebell.broker.v010.link import Link
 from harebell.broker.v010.session import Session
 from harebell.broker.vhost import VirtualHost
@@ -44,6 +45,7 @@ class Sessions:
         self._bytes: Counter[str] = Counter()  # ..., by user
         self._lasting: Counter[str] = Counter()  # sessions with a timeout, by user
         self._closing = False
+        self.fragments = Fragments(node)
         for known in node.store.positions.known.values():
             self._lasting[known.user] += 1
             node.timers.at(node.timers.now() + 1000 * known.timeout, partial(node.store.positions.forget, known))
@@ -56,7 +58,7 @@ class Sessions:
     def add(self, connection: Link, number: int, name: bytes) -> Session:
         """A new session."""
         known = self._node.store.positions.take(connection.vhost.name, connection.user, name)
-        session = Session(connection, number, name, self.end, known)
+        session = Session(connection, number, name, self.end, self.fragments, known)
         if known is not None:
             session.timeout = known.timeout
         self._sessions[connection.vhost, connection.user, name] = session

@@ -142,6 +142,16 @@ class Assembly:
             frames = encode_content(channel, bytes(self._header), bytes(self._body), LARGEST_FRAME)
         return Content(channel, command, frames, self.body_size)
 
+    def partial(self, channel: int) -> Content | None:
+        """The message with what has come of its body; None before the body has begun, or when nothing is stored."""
+        if self._kind != BODY or self.dropped or self.limit:
+            return None
+        carried = payload_of(self._frames.getvalue())
+        header = carried[: self._header_size] if self._header is None else bytes(self._header)
+        body = carried[self._header_size :] if self._header is None else bytes(self._body)
+        frames = encode_content(channel, header, body, LARGEST_FRAME)
+        return Content(channel, self.command, frames, self.body_size)
+
     def _wrong(self, flags: int, kind: int, said: str) -> errors.RemoteProtocolError:
         said = f"a frame of type {kind} and flags {flags:#04x} {said}"
         return errors.RemoteProtocolError(errors.FrameError, said)

@@ -248,6 +248,13 @@ class Engine:
             self._held.append(data[at:] if at else data)
             self._missing = at + (size_at(data, at) if end - at >= FRAME_HEADER else FRAME_HEADER) - end
 
+    def interrupted(self) -> list[Content]:
+        """The messages of which a part has come: what of their bodies was in whole frames. The connection is lost."""
+        found = [
+            assembly.partial(channel) for (channel, track), assembly in self._assemblies.items() if track == COMMAND
+        ]
+        return [content for content in found if content is not None and content.command[:2] == _TRANSFER]
+
     def events(self) -> list[Event]:
         """What was received since the last call, in order: (channel number, control, command or message)."""
         events: list[Event] = []
