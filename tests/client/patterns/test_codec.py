@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
-from enum import Enum
-from typing import Any, Literal
+import enum
+import sys
+import uuid
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
+import msgspec
 import pytest
 
 import harebell
@@ -17,8 +21,12 @@ from harebell.client.patterns.codec import message_of
 from harebell.protocol.v091 import Content, Properties, encode_content
 
 
-class Colour(Enum):
+class Colour(enum.Enum):
     RED = "red"
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +52,38 @@ class Order:
             raise ValueError("a price is not negative")
 
 
+@dataclasses.dataclass
+class Tree:
+    name: str
+    children: list[Tree]
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
+class Settings(TypedDict):
+    name: str
+    debug: NotRequired[bool]
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    item: str
+
+
+class Opaque:
+    """A class that no library can make."""
+
+    def __init__(self, secret: int) -> None:
+        self.secret = secret
+
+
+@dataclasses.dataclass
+class WithOpaque:
+    inner: list[Opaque]
+
+
 def delivery(body: bytes, content_type: str | None = None) -> Delivery:
     frames = encode_content(1, Properties(content_type=content_type).encode(), body, 4096)
     channel: Any = ChannelCore
@@ -52,20 +92,91 @@ def delivery(body: bytes, content_type: str | None = None) -> Delivery:
 
 ORDER = Order(7, [Line("tea", 2), Line("süß")], 3.5, datetime(2026, 1, 2, tzinfo=UTC), Colour.RED, pair=(1, "x"))
 
+VALUES: list[tuple[Any, Any]] = [
+    (Order, ORDER),
+    (Tree, Tree("root", [Tree("leaf", [])])),
+    (list[Line], [Line("a")]),
+    (Point, Point(1, 2)),
+    (Settings, {"name": "x", "debug": True}),
+    (Settings, {"name": "x"}),
+    (Strict, Strict("tea")),
+    (Colour, Colour.RED),
+    (Size, Size.SMALL),
+    (uuid.UUID, uuid.UUID(int=7)),
+    (Decimal, Decimal("1.10")),
+    (date, date(2026, 1, 2)),
+    (datetime, datetime(2026, 1, 2, 3, 4, 5)),
+    (time, time(3, 4)),
+    (timedelta, timedelta(seconds=90)),
+    (bytes, b"\x00\xff"),
+    (float, 1.0),
+    (int | None, None),
+    (Line | None, Line("a", 3)),
+    (dict[str, list[int]], {"a": [1]}),
+    (dict[int, str], {1: "a"}),
+    (dict[uuid.UUID, Decimal], {uuid.UUID(int=1): Decimal("0.1")}),
+    (tuple[int, str], (1, "x")),
+    (tuple[int, ...], (1, 2, 3)),
+    (set[int], {1, 2}),
+    (frozenset[Colour], frozenset([Colour.RED])),
+    (Literal["a", 1], "a"),
+    (type(None), None),
+    (Any, {"a": [1, None]}),
+]
 
-def test_there_and_back() -> None:
-    codec = harebell.JSON(Order)
-    body, content_type = codec.encode(ORDER)
+
+@pytest.mark.parametrize("wanted, value", VALUES, ids=lambda given: str(getattr(given, "__name__", given))[:40])
+def test_there_and_back(wanted: Any, value: Any) -> None:
+    codec: harebell.JSON[Any] = harebell.JSON(wanted)
+    if wanted is bytes:
+        value = [value]  # bytes alone are no JSON body
+        codec = harebell.JSON(list[bytes])
+    body, content_type = codec.encode(value)
     assert content_type == "application/json"
-    assert codec.decode(delivery(body, content_type)) == ORDER
-    plain = harebell.JSON()
-    assert plain.decode(delivery(b'{"a": [1, null]}')) == {"a": [1, None]}
-    assert harebell.JSON(list[Line]).decode(delivery(b'[{"item": "a"}]', "application/x+json; charset=utf-8")) == [
-        Line("a")
-    ]
-    assert harebell.JSON(float).decode(delivery(b"1")) == 1.0
-    assert harebell.JSON(dict[str, list[int]]).decode(delivery(b'{"a": [1]}')) == {"a": [1]}
-    assert harebell.JSON(type(None)).decode(delivery(b"null")) is None
+    assert codec.decode(delivery(body, "application/x+json; charset=utf-8")) == value
+
+
+@pytest.mark.parametrize("wanted, value", VALUES, ids=lambda given: str(getattr(given, "__name__", given))[:40])
+def test_there_and_back_with_pydantic_alone(monkeypatch: pytest.MonkeyPatch, wanted: Any, value: Any) -> None:
+    pytest.importorskip("pydantic")
+    if wanted is Strict or (wanted is Settings and sys.version_info < (3, 12)):
+        pytest.skip("a Struct is msgspec's own; before Python 3.12 pydantic wants another TypedDict")
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    codec: harebell.JSON[Any] = harebell.JSON(list[wanted])
+    if wanted is bytes:
+        value = b"plain"  # pydantic writes bytes as text
+    body, _ = codec.encode([value])
+    assert codec.decode(delivery(body)) == [value]
+
+
+def test_models_of_pydantic() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Item(pydantic.BaseModel):  # type: ignore[misc, name-defined, unused-ignore]
+        name: str
+        price: Decimal
+        at: date | None = None
+
+    @dataclasses.dataclass
+    class Basket:
+        items: list[Any]
+
+    item = Item(name="tea", price="1.10", at="2026-01-02")
+    codec = harebell.JSON(Item)
+    assert codec.encode(item)[0] == b'{"name":"tea","price":"1.10","at":"2026-01-02"}'
+    assert codec.decode(delivery(codec.encode(item)[0])) == item
+    many: harebell.JSON[Any] = harebell.JSON(list[Item])
+    assert many.decode(delivery(many.encode([item])[0])) == [item]
+    assert harebell.JSON(Basket).encode(Basket([item]))[0].startswith(b'{"items":[{"name":"tea"')
+    with pytest.raises(errors.UndecodableBody, match=r"no Item: price: .*; at: "):
+        codec.decode(delivery(b'{"name": "x", "price": "y", "at": 1.5}'))
+
+    class Loose(pydantic.BaseModel):  # type: ignore[misc, name-defined, unused-ignore]
+        model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+        inner: Opaque
+
+    with pytest.raises(errors.UndecodableBody):
+        harebell.JSON(Loose).decode(delivery(b'{"inner": 1}'))
 
 
 @pytest.mark.parametrize(
@@ -74,21 +185,24 @@ def test_there_and_back() -> None:
         (object, b"\xff", "no JSON"),
         (object, b"{", "no JSON"),
         (object, b"[" * 100_000, "no JSON"),
-        (int, b"true", "the body is True, and int was expected"),
-        (int, b'"1"', "int was expected"),
-        (Line, b"[]", "Line was expected"),
-        (Line, b'{"count": 1}', "makes no Line"),
-        (Line, b'{"item": "a", "colour": 1}', "'colour', which Line has not"),
-        (list[Line], b'[{"item": 1}]', r"the body\[0\].item is 1, and str was expected"),
-        (tuple[int, str], b"[1]", "tuple"),
-        (dict[str, int], b'{"a": null}', r"\['a'\] is None"),
-        (int | None, b'"x"', "int | NoneType"),
-        (Colour, b'"blue"', "Colour"),
-        (datetime, b'"yesterday"', "datetime"),
-        (datetime, b"5", "datetime"),
-        (Literal["a"], b'"c"', "'c'"),
-        (type(None), b"0", "NoneType"),
-        (str, b'["' + b"x" * 100 + b'"]', r"\.\.\."),
+        (int, b"true", "the body is no int: Expected `int`, got `bool`"),
+        (int, b'"1"', "Expected `int`"),
+        (int, b"\xff", "no int"),
+        (list[Any], b"[" * 100_000, "the body is no list"),
+        (Line, b"[]", "no Line: Expected `object`"),
+        (Line, b'{"count": 1}', "missing required field `item`"),
+        (Strict, b'{"item": "a", "colour": 1}', "unknown field `colour`"),
+        (list[Line], b'[{"item": 1}]', r"Expected `str`, got `int` - at `\$\[0\].item`"),
+        (tuple[int, str], b"[1]", "of length 2"),
+        (dict[str, int], b'{"a": null}', "Expected `int`, got `null`"),
+        (Colour, b'"blue"', "Invalid enum value 'blue'"),
+        (datetime, b'"yesterday"', "no datetime"),
+        (uuid.UUID, b'"no"', "Invalid UUID"),
+        (Decimal, b'"no"', "Invalid decimal"),
+        (Literal["a"], b'"c"', "Invalid enum value 'c'"),
+        (type(None), b"0", "Expected `null`"),
+        (Settings, b"{}", "missing required field `name`"),
+        (Point, b"[]", "length"),
     ],
 )
 def test_what_does_not_fit_is_refused(wanted: Any, body: bytes, said: str) -> None:
@@ -102,13 +216,36 @@ def test_a_check_of_the_dataclass_itself_counts() -> None:
         harebell.JSON(Order).decode(delivery(body.replace(b"3.5", b"-3.5")))
 
 
-def test_types_that_cannot_be_found_are_refused_at_once() -> None:
+@pytest.mark.parametrize("wanted", [Opaque, WithOpaque, list[Opaque], dict[str, Opaque | int]])
+def test_a_type_that_cannot_be_read_is_refused_at_once(wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"no library reads that type .*Opaque"):
+        harebell.JSON(wanted)
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(errors.InvalidArgument, match="pydantic may: pip install pydantic"):
+        harebell.JSON(wanted)
+
+
+def test_without_both_libraries_a_type_is_refused_and_plain_values_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("msgspec", "pydantic", "pydantic_core"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(errors.MissingDependency, match=r"JSON\(Order\) needs the package msgspec, or pydantic: pip"):
+        harebell.JSON(Order)
+    plain = harebell.JSON()
+    assert plain.decode(delivery(plain.encode({"a": [1, None]})[0])) == {"a": [1, None]}
+    with pytest.raises(errors.InvalidArgument, match=r"Order is no type of JSON's; pip install 'harebell\[json\]'"):
+        plain.encode(ORDER)
+
+
+def test_types_that_cannot_be_found_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclasses.dataclass
     class Local:
         other: Missing  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(errors.InvalidArgument, match="define them at module level"):
-        harebell.JSON(Local)
+    for _ in range(2):
+        with pytest.raises(errors.InvalidArgument, match="define them at module level"):
+            harebell.JSON(Local)
+        pytest.importorskip("pydantic")
+        monkeypatch.setitem(sys.modules, "msgspec", None)
 
 
 def test_another_content_type_is_refused() -> None:
@@ -116,7 +253,17 @@ def test_another_content_type_is_refused() -> None:
         harebell.JSON().decode(delivery(b"1", "image/png"))
 
 
-@pytest.mark.parametrize("value", [b"bytes", float("nan"), {1j}, object()])
+class Endless:
+    """An object that claims to be a model."""
+
+    def model_dump(self, mode: str) -> object:
+        return self
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"bytes", float("nan"), {1j}, object(), [Opaque(1)], {"a": float("inf")}, Endless(), {(1, 2): 3}, "\ud800"],
+)
 def test_what_json_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(errors.InvalidArgument, match="cannot be written as JSON"):
         harebell.JSON().encode(value)

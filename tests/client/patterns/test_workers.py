@@ -308,7 +308,7 @@ async def test_a_codec_and_a_body_it_cannot_read(connection: Connection, channel
     assert seen == [Order(1), Order(2)]
     letter = await anext_of(channel, f"{queue}.dead")
     assert letter.body == b"no json"
-    assert "the body is no JSON" in str(letter.headers["x-retry-error"])
+    assert "the body is no Order" in str(letter.headers["x-retry-error"])
     letter.reject(requeue=True)
     async with connection.consume(f"{queue}.dead", lambda value, delivery: None, codec=Broken(), dead_letter=queue):
         await ready(channel, queue, 1)
