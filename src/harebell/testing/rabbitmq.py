@@ -37,6 +37,7 @@ __all__ = ["REMEDY", "RabbitMQ", "find_server", "find_version"]
 REMEDY: Final = "install it with `apt-get install rabbitmq-server` (`make test` does so when run by root)"
 REMEDY_OF_ROOT: Final = "make one with `mmdebstrap --variant=minbase --include=rabbitmq-server RELEASE FOLDER`, as root"
 START_SECONDS: Final = 120.0  # a node takes 3 to 6 s; a machine under load may need twenty times that
+STARTED: Final = "Server startup complete"  # in the log of every version
 CALL_SECONDS: Final = 120.0  # a call of rabbitmqctl takes 1 to 2 s
 STOP_SECONDS: Final = 20.0  # a clean stop that takes longer becomes a kill
 KILL_SECONDS: Final = 5.0  # for the kernel to remove a killed machine
@@ -265,13 +266,14 @@ class RabbitMQ:
         try:
             self._epmd = self._spawn(epmd)
             self._wait_epmd()  # else the node would start an epmd daemon, which no stop ends
+            starts = self.log().count(STARTED)
             self._node = self._spawn(str(script))
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", GUARD, "guard", str(self._node.pid), str(self._epmd.pid), str(directory)],
                 stdin=subprocess.PIPE,
                 start_new_session=True,
             )
-            self._wait_ready()
+            self._wait_ready(starts)
         except BaseException:
             self.close()
             raise
@@ -396,7 +398,11 @@ class RabbitMQ:
             time.sleep(POLL_SECONDS)
         raise ServerUnavailable(f"Erlang's epmd does not come up\n{self._log_tail()}")
 
-    def _wait_ready(self) -> None:
+    def _wait_ready(self, starts: int) -> None:
+        """Return once it answers and has said that its start is complete, which it did `starts` times before.
+
+        RabbitMQ 4 listens earlier, and drops the replies of direct reply-to meanwhile.
+        """
         assert self._node is not None
         pid_file = self._require_directory() / "pid"
         deadline = time.monotonic() + START_SECONDS
@@ -405,7 +411,8 @@ class RabbitMQ:
                 raise ServerUnavailable(f"RabbitMQ ended with status {self._node.returncode}\n{self._log_tail()}")
             if pid_file.exists() and (text := pid_file.read_text().strip()) and self._answers():
                 self._pid = int(text)
-                return
+                if self.log().count(STARTED) > starts:
+                    return
             time.sleep(POLL_SECONDS)
         raise ServerUnavailable(f"RabbitMQ gave no AMQP answer in {START_SECONDS:.0f} s\n{self._log_tail()}")
 
