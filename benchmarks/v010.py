@@ -3,8 +3,9 @@
     python benchmarks/v010.py [--rounds 5] [--messages 30000] [--only publish,deliver] [--json FILE]
 
 CPU is that of the broker process (user and system, all threads). The two dialects do the same work in turn: messages
-of 100 bytes through one queue, whole batches of 1,000 confirmed or completed together. The last two rows have no
-counterpart in 0-9-1: they compare a session that lasts with one that does not, and time a replay.
+of 100 bytes through one queue, whole batches of 1,000 confirmed or completed together. Where nothing else is said, all
+messages have the same header. The last two rows have no counterpart in 0-9-1: they compare a session that lasts with
+one that does not, and time a replay.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 sys.path.insert(0, str(Path(__file__).parent))
 from broker import harebell_server
@@ -105,13 +107,16 @@ class Peer010:
             if wait:
                 self.wait_complete()
 
-    def consume(self, queue: str, count: int, *, accept: bool) -> None:
-        self.call(c.MessageSubscribe(queue, "t", accept_mode=0 if accept else 1))
-        self.call(c.MessageSetFlowMode("t", 1))
-        self.call(c.MessageFlow("t", 1, EVERYTHING))
+    def consume(self, queue: str, count: int, *, accept: bool, subscriptions: int = 1) -> None:
+        tags = [f"t{number}" for number in range(subscriptions)]
+        for tag in tags:
+            self.call(c.MessageSubscribe(queue, tag, accept_mode=0 if accept else 1))
+            self.call(c.MessageSetFlowMode(tag, 1))
+            self.call(c.MessageFlow(tag, 1, EVERYTHING))
         first = settled = seen = self.received
-        self.engine.send_command(1, c.MessageFlow("t", 0, 4 * SETTLE))
-        self.sent += 1
+        for tag in tags:
+            self.engine.send_command(1, c.MessageFlow(tag, 0, 4 * SETTLE // subscriptions))
+            self.sent += 1
         while seen < first + count:
             seen += sum(isinstance(event, v010.Content) for event in self.events())
             if seen - settled >= SETTLE or seen == first + count:
@@ -122,24 +127,34 @@ class Peer010:
                 self.engine.send_control(1, k.SessionCompleted(ranges))
                 settled = seen
         self.received = seen
-        self.call(c.MessageCancel("t"))
+        for tag in tags:
+            self.call(c.MessageCancel(tag))
 
     def close(self) -> None:
         self.socket.close()
 
 
-def batch_010(queue: str, *, durable: bool) -> bytes:
-    """Frames of a batch of transfers, of which the last asks for its completion."""
-    header = encode_header([v010.DeliveryProperties(delivery_mode=2 if durable else 1, routing_key=queue)])
-    content = encode_content(1, header, BODY, FRAME)
-    one = command_frames(1, c.MessageTransfer("").encode(), FRAME, True) + content
-    last = command_frames(1, c.MessageTransfer("", sync=True).encode(), FRAME, True) + content
-    return one * (BATCH - 1) + last
+def batch_010(queue: str, *, durable: bool, differ: bool = False) -> bytes:
+    """Frames of a batch of transfers, of which the last asks for its completion. `differ`: each has its message-id."""
+    pieces = []
+    for number in range(BATCH):
+        structs: list[v010.Struct] = [v010.DeliveryProperties(delivery_mode=2 if durable else 1, routing_key=queue)]
+        if differ:
+            structs.append(v010.MessageProperties(message_id=UUID(int=number)))
+        command = c.MessageTransfer("", sync=number == BATCH - 1)
+        content = encode_content(1, encode_header(structs), BODY, FRAME)
+        pieces.append(command_frames(1, command.encode(), FRAME, True) + content)
+    return b"".join(pieces)
 
 
-def batch_091(queue: str, *, durable: bool) -> bytes:
-    properties = Properties(delivery_mode=2 if durable else 1)
-    return (encode_method(1, m.BasicPublish("", queue)) + encode_content_091(1, properties, BODY, 131_072)) * BATCH
+def batch_091(queue: str, *, durable: bool, differ: bool = False) -> bytes:
+    pieces = []
+    for number in range(BATCH):
+        properties = Properties(delivery_mode=2 if durable else 1)
+        if differ:
+            properties.message_id = str(UUID(int=number))
+        pieces.append(encode_method(1, m.BasicPublish("", queue)) + encode_content_091(1, properties, BODY, 131_072))
+    return b"".join(pieces)
 
 
 @dataclass(frozen=True)
@@ -179,18 +194,18 @@ class Bench:
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
-    def publish_010(self, *, durable: bool, timeout: int = 0) -> Run:
+    def publish_010(self, *, durable: bool, timeout: int = 0, differ: bool = False) -> Run:
         queue, peer = self.queue(durable=durable), Peer010(self.port, self.name(), timeout)
-        batch = batch_010(queue, durable=durable)
+        batch = batch_010(queue, durable=durable, differ=differ)
         run = self.timed(lambda: peer.publish(self.messages, batch), self.messages)
         peer.close()
         self.drop(queue, self.messages)
         return run
 
-    def publish_091(self, *, durable: bool) -> Run:
+    def publish_091(self, *, durable: bool, differ: bool = False) -> Run:
         queue, peer = self.queue(durable=durable), Peer(self.port)
         peer.call(m.ConfirmSelect(), m.ConfirmSelectOk)
-        batch = batch_091(queue, durable=durable)
+        batch = batch_091(queue, durable=durable, differ=differ)
 
         def work() -> None:
             for sent in range(BATCH, self.messages + 1, BATCH):
@@ -203,32 +218,48 @@ class Bench:
         self.drop(queue, self.messages)
         return run
 
-    def deliver_010(self, *, accept: bool) -> Run:
-        queue, peer = self.queue(durable=False), Peer010(self.port, self.name())
-        peer.publish(self.messages, batch_010(queue, durable=False))
-        run = self.timed(lambda: peer.consume(queue, self.messages, accept=accept), self.messages)
+    def filled(self, *, durable: bool, by_010: bool) -> str:
+        """A queue with the messages of a run."""
+        queue = self.queue(durable=durable)
+        if by_010:
+            publisher = Peer010(self.port, self.name())
+            publisher.publish(self.messages, batch_010(queue, durable=durable))
+            publisher.close()
+        else:
+            peer = Peer(self.port)
+            batch = batch_091(queue, durable=durable)
+            for _ in range(self.messages // BATCH):
+                peer.socket.sendall(batch)
+            peer.wait_count(queue, self.messages)
+            peer.close()
+        return queue
+
+    def deliver_010(self, *, accept: bool, durable: bool = False, foreign: bool = False, subscriptions: int = 1) -> Run:
+        """`foreign`: 0-9-1 has published the messages."""
+        queue, peer = self.filled(durable=durable, by_010=not foreign), Peer010(self.port, self.name())
+        run = self.timed(
+            lambda: peer.consume(queue, self.messages, accept=accept, subscriptions=subscriptions), self.messages
+        )
         peer.close()
         self.drop(queue, 0)
         return run
 
-    def deliver_091(self, *, accept: bool) -> Run:
-        queue, peer = self.queue(durable=False), Peer(self.port)
-        batch = batch_091(queue, durable=False)
-        for _ in range(self.messages // BATCH):
-            peer.socket.sendall(batch)
-        peer.wait_count(queue, self.messages)
+    def deliver_091(self, *, accept: bool, durable: bool = False, foreign: bool = False, subscriptions: int = 1) -> Run:
+        queue, peer = self.filled(durable=durable, by_010=foreign), Peer(self.port)
         if accept:
-            peer.call(m.BasicQos(0, 4 * SETTLE), m.BasicQosOk)
+            peer.call(m.BasicQos(0, 4 * SETTLE // subscriptions), m.BasicQosOk)
 
         def work() -> None:
-            peer.send(1, m.BasicConsume(queue, "t", no_ack=not accept))
+            for number in range(subscriptions):
+                peer.send(1, m.BasicConsume(queue, f"t{number}", no_ack=not accept))
             seen = settled = 0
             while seen < self.messages:
                 seen += sum(isinstance(event, Content) for _, event in peer.events())
                 if accept and (seen - settled >= SETTLE or seen == self.messages):
                     peer.send(1, m.BasicAck(seen, multiple=True))
                     settled = seen
-            peer.call(m.BasicCancel("t"), m.BasicCancelOk)
+            for number in range(subscriptions):
+                peer.call(m.BasicCancel(f"t{number}"), m.BasicCancelOk)
 
         run = self.timed(work, self.messages)
         peer.close()
@@ -256,11 +287,21 @@ class Bench:
 
 def rows(bench: Bench) -> list[tuple[str, Callable[[], Run], Callable[[], Run] | None]]:
     """Name, the run of 0-10, and what it is compared with."""
+
+    def both(name: str, ours: str, **options: bool | int) -> tuple[str, Callable[[], Run], Callable[[], Run]]:
+        mine, other = getattr(bench, f"{ours}_010"), getattr(bench, f"{ours}_091")
+        return name, lambda: mine(**options), lambda: other(**options)
+
     return [
-        ("publish, transient", lambda: bench.publish_010(durable=False), lambda: bench.publish_091(durable=False)),
-        ("publish, durable", lambda: bench.publish_010(durable=True), lambda: bench.publish_091(durable=True)),
-        ("deliver, not accepted", lambda: bench.deliver_010(accept=False), lambda: bench.deliver_091(accept=False)),
-        ("deliver, accepted", lambda: bench.deliver_010(accept=True), lambda: bench.deliver_091(accept=True)),
+        both("publish, transient", "publish", durable=False),
+        both("publish, durable", "publish", durable=True),
+        both("publish, transient, each its message-id", "publish", durable=False, differ=True),
+        both("publish, durable, each its message-id", "publish", durable=True, differ=True),
+        both("deliver, not accepted", "deliver", accept=False),
+        both("deliver, accepted", "deliver", accept=True),
+        both("deliver from disk, accepted", "deliver", accept=True, durable=True),
+        both("deliver to ten subscribers, accepted", "deliver", accept=True, subscriptions=10),
+        both("deliver what the other published, accepted", "deliver", accept=True, foreign=True),
         (
             "publish, durable: lasting beside timeout 0",
             lambda: bench.publish_010(durable=True, timeout=60),

@@ -31,7 +31,7 @@ class Subscriber:
         self.credit.append((count, size, epoch))
 
 
-SUBSCRIBERS = [Subscriber(), Subscriber()]
+ORIGINS = [(QUEUES[0], Subscriber()), (QUEUES[1], Subscriber()), (QUEUES[1], Subscriber())]
 ADDRESS = Address("", "q")
 
 
@@ -39,17 +39,16 @@ def message() -> Message:
     return Message(ADDRESS, cast("Any", None))
 
 
-SENT = st.tuples(st.just("send"), st.integers(0, 1), st.integers(1, 6), st.booleans())
+SENT = st.tuples(st.just("send"), st.integers(0, 2), st.integers(1, 6), st.booleans())
 TAKEN = st.tuples(st.just("take"), st.integers(0, 60), st.integers(0, 12), st.just(0))
 BACK = st.tuples(st.just("back"), st.integers(0, 60), st.integers(0, 12), st.just(0))
 SHARES = st.tuples(st.just("shares"), st.integers(0, 60), st.integers(0, 12), st.integers(1, 4))
 
 
 def single(run: Delivered) -> dict[int, tuple[object, object, int, object]]:
-    return {
-        number: (run.queue, run.subscription, position, given)
-        for number, position, given in zip(run.numbers(), run.positions, run.messages, strict=True)
-    }
+    origins = [run.origin] * run.left if run.origins is None else run.origins
+    rows = zip(run.numbers(), origins, run.positions, run.messages, strict=True)
+    return {number: (*origin, position, given) for number, origin, position, given in rows}
 
 
 @settings(max_examples=scaled(80))
@@ -68,10 +67,9 @@ def test_as_a_dictionary(steps: list[tuple[str, int, int, int]], most: int) -> N
                 if how:
                     position += 1
                 positions = range(position, position + count) if where else list(range(position, position + count))
-                queue, subscriber = QUEUES[where], SUBSCRIBERS[where]
-                table.delivered(number, queue, subscriber, positions, list(messages))
+                table.delivered(number, ORIGINS[where], positions, list(messages))
                 for at, given_message in enumerate(messages):
-                    model[number + at] = (queue, subscriber, position + at, given_message)
+                    model[number + at] = (*ORIGINS[where], position + at, given_message)
                 number += count
                 position += count
             elif kind == "back":
@@ -91,31 +89,46 @@ def test_as_a_dictionary(steps: list[tuple[str, int, int, int]], most: int) -> N
                 for part in parts:
                     assert part.left == len(part) == len(part.messages) == part.stop - part.first
                     assert [piece for cut in part.cut(2) for piece in cut.messages] == part.messages
-                    found.update(single(part))
+                    found.update(own := single(part))
                     out[part.first] = part
+                    grouped = [
+                        (*origin, *each)
+                        for origin, places, given in part.groups()
+                        for each in zip(places, given, strict=True)
+                    ]
+                    assert set(grouped) == set(own.values())
+                    assert len(grouped) == len(own) == sum(len(back) for _, back in part.backs())
+                    assert list(part.queues()) == [entry[0] for entry in own.values()]
                 assert found == wanted
             assert table.count == len(model) == len(view)
             assert list(view) == sorted(model)
             assert all(view[each] == (model[each][0],) for each in model)
             assert view.get(number) is None
             assert -1 not in view
+            assert [queue for run in table for queue in run.queues()] == [model[each][0] for each in sorted(model)]
+            for queue in QUEUES:
+                own_numbers = {each for low, high in table.ranges_of(queue) for each in range(low, high + 1)}
+                assert {each for each in model if model[each][0] is queue} == own_numbers & set(model)
+                assert not own_numbers & {each for each in model if model[each][0] is not queue}
             assert not any(each in view for part in out.values() for each in part.numbers())
 
 
 def test_what_stays_in_its_queue_does_not_return() -> None:
     given_message = message()
-    run = Delivered(0, QUEUES[0], SUBSCRIBERS[0], [7, 8], [None, given_message])
-    assert run.back() == [(8, given_message)]
+    run = Delivered(0, ORIGINS[0], [7, 8], [None, given_message])
+    assert list(run.backs()) == [(QUEUES[0], [(8, given_message)])]
+    assert list(Delivered(0, ORIGINS[0], [7], [None]).backs()) == []
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 1), st.booleans()), max_size=12), st.data())
 def test_credit_comes_back_once(sent: list[tuple[int, int, bool]], data: st.DataObject) -> None:
     windows, number = Windows(), 0
     subscribers = [Subscriber(), Subscriber()]
+    accounts = [(subscriber, who) for who, subscriber in enumerate(subscribers)]
     costs: dict[int, tuple[int, int]] = {}
     for count, who, counted in sent:
         prices = [data.draw(st.integers(1, 9)) for _ in range(count)] if counted else None
-        windows.sent(number, count, subscribers[who], prices, who)
+        windows.sent(number, count, accounts[who], prices)
         for at in range(count):
             costs[number + at] = (who, prices[at] if prices else 0)
         number += count

@@ -59,10 +59,10 @@ class ByNumber(Mapping[int, "tuple[Queue]"]):
         return self._entries.numbers()
 
     def __getitem__(self, number: int) -> tuple[Queue]:
-        run = self._entries.of(number)
-        if run is None:
+        queue = self._entries.queue_of(number)
+        if queue is None:
             raise KeyError(number)
-        return (run.queue,)
+        return (queue,)
 
 
 class Deliveries:
@@ -99,17 +99,17 @@ class Deliveries:
         """
         stored: dict[Queue, list[int]] = {}
         for run in taken:
-            queue, subscription, count = run.queue, run.subscription, run.left
-            if subscription.cancelled:
-                self._counts.ack += count
-                queue.counts.ack += count
-            else:
-                subscription.acked += count
-            if queue.stored:
-                stored.setdefault(queue, []).extend(run.positions)
-            if self.watched:
-                for message in run.messages:
-                    queue.acked(message)
+            for (queue, subscription), positions, messages in run.groups():
+                if subscription.cancelled:
+                    self._counts.ack += len(messages)
+                    queue.counts.ack += len(messages)
+                else:
+                    subscription.acked += len(messages)
+                if queue.stored:
+                    stored.setdefault(queue, []).extend(positions)
+                if self.watched:
+                    for message in messages:
+                        queue.acked(message)
         for queue, positions in stored.items():
             if when_safe:
                 queue.batch.when_safe(partial(queue.settle, positions))
@@ -121,9 +121,10 @@ class Deliveries:
         """Drop deliveries, or dead-letter them by their queues' settings."""
         for share in shares:
             for run in share:
-                lettered = run.queue.settings.dead_letter_exchange is not None
+                lettered = any(queue.settings.dead_letter_exchange is not None for queue in set(run.queues()))
                 for part in run.cut(LETTERS if lettered else SHARE):
-                    run.queue.reject(part.back())
+                    for queue, back in part.backs():
+                        queue.reject(back)
                     yield
 
     def releasing(
@@ -131,13 +132,13 @@ class Deliveries:
     ) -> Work:
         """Return deliveries to their queues; `queues` and theirs deliver nothing until all have returned."""
         release = partial(self._release, failed=failed, counted=counted)
-        return returning(shares, release, queues, queues_of=lambda share: {run.queue for run in share})
+        return returning(shares, release, queues, queues_of=_queues_of)
 
     def _release(self, share: Share, *, failed: bool, counted: bool) -> None:
         by_queue: dict[Queue, list[Back]] = {}
         for run in share:
-            if back := run.back():
-                by_queue.setdefault(run.queue, []).extend(back)
+            for queue, back in run.backs():
+                by_queue.setdefault(queue, []).extend(back)
         for queue in by_queue:
             queue.before_requeue()
         for queue, found in by_queue.items():
@@ -176,5 +177,9 @@ class Deliveries:
                 if isinstance(held, GroupHeld):  # the subscription holds its group until it is settled
                     subscription.watch_acks()
                 acquired.append(number)
-                self.unsettled.insert(Delivered(number, queue, subscription, (position,), [held]))
+                self.unsettled.insert(Delivered(number, (queue, subscription), (position,), [held]))
             yield
+
+
+def _queues_of(share: Share) -> set[Queue]:
+    return {queue for run in share for queue in run.queues()}

@@ -84,7 +84,7 @@ class DistributedTransactions:
     def accept(self, taken: Iterable[Delivered]) -> None:
         """Let deliveries wait for the commit."""
         assert self.branch is not None
-        entries = [Taken(run.queue, position, given) for run in taken for position, given in run.back()]
+        entries = [Taken(queue, *each) for run in taken for queue, back in run.backs() for each in back]
         if self.branch.state is BranchState.ACTIVE:
             self.branch.take(entries)
         else:  # it is rolled back already

@@ -26,15 +26,16 @@ from harebell.broker.store.positions import Known
 from harebell.broker.timers import Timers
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import Completions
-from harebell.broker.v010.deliveries import MOST_BROWSED, Deliveries
+from harebell.broker.v010.deliveries import Deliveries
 from harebell.broker.v010.dtx import HANDLERS as DTX_HANDLERS, DistributedTransactions
 from harebell.broker.v010.fragments import Fragments, Owner
 from harebell.broker.v010.link import Link
 from harebell.broker.v010.message_commands import HANDLERS as MESSAGE_HANDLERS, MessageCommands
 from harebell.broker.v010.messages import Outgoing
+from harebell.broker.v010.outbox import Outbox, Sent
 from harebell.broker.v010.publisher import Publisher, Target
 from harebell.broker.v010.refusals import exception
-from harebell.broker.v010.subscription import SentTransfer, Subscription
+from harebell.broker.v010.subscription import Subscription
 from harebell.broker.v010.subscriptions import Subscriptions
 from harebell.broker.v010.survival import Survival
 from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
@@ -66,7 +67,7 @@ from harebell.protocol.v010.session import Again, Session as State
 from harebell.protocol.v010.transfers import Transfers
 from harebell.routing.steps import Steps
 
-__all__ = ["Sent", "Session"]
+__all__ = ["Session"]
 
 MOST_UNCOMPLETED: Final = 49_152  # commands not complete at the client, above which it gets no transfers
 MOST_COMMANDS: Final = 65_536  # ..., above which it gets no answers either
@@ -77,9 +78,8 @@ REPLAYED: Final = 64  # commands sent again in one step
 COMMAND_BYTES: Final = 64  # about the size of a command without content
 FEW: Final = 16  # subscriptions that end in one slice for certain
 
+_ATTACHED: Final = AttachmentState.ATTACHED
 BINDING: Final = frozenset({c.MessageSubscribe, c.TxSelect, c.DtxSelect})  # after these it holds more than publications
-
-Sent: TypeAlias = "SentTransfer | Command"
 
 
 class Session:
@@ -119,6 +119,7 @@ class Session:
         self.ends_at: int | None = None
         self.working = 0
         self.outgoing = Outgoing()
+        self.outbox = Outbox(self)
         self.subscriptions = Subscriptions(connection.node.events, self._fail_soon)
         self.deliveries = Deliveries(self.counts)
         self.completions = Completions(self)
@@ -197,7 +198,7 @@ class Session:
     def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
         found = Counter[Queue]()
         for number, run in enumerate(tuple(self.deliveries.unsettled)):
-            found[run.queue] += run.left
+            found.update(run.queues())
             if not number % RUNS:
                 yield
         return found
@@ -230,12 +231,14 @@ class Session:
 
     def detach(self) -> None:
         """The session has no connection any more; what it holds stays."""
+        self.outbox.flush()
         self.attached = False
         self._behind = None
         self.state.detached()
 
     def receive_control(self, control: Control) -> None:
         """Process a control of the client. Raises RemoteProtocolError for what cannot be."""
+        self.outbox.flush()
         if isinstance(control, k.SessionExpected) and not control.commands and self._new:
             # The client may have begun at once, and have been answered: nothing is lost, it expects the first command.
             first = narrow(self.state.sending.first)
@@ -300,7 +303,8 @@ class Session:
             subscription.queue.schedule()
 
     def report(self) -> None:
-        """Send what is due at the end of a batch: completions, and the questions for the client's."""
+        """Send what is due at the end of a batch: transfers, completions, and the questions for the client's."""
+        self.outbox.flush(written=True)
         if self.listens:
             for control in self.state.due():
                 self._control(control)
@@ -310,13 +314,17 @@ class Session:
         """Whether the client takes commands and controls of the session now: it has not sent detach or close."""
         return self.attached and self.connection.engine.attachments.get(self.number) is AttachmentState.ATTACHED
 
-    def room(self, *, pressed: bool = False) -> int:
+    def room(self, pressed: bool) -> int:
         """The number of transfers that may be sent now; `pressed`: even if the socket takes no more output now."""
-        state = self.state
-        if not (self.connection.writable or pressed) or not state.ready or self._behind is not None or not self.listens:
-            return 0
+        state, connection, outbox = self.state, self.connection, self.outbox
         sending = state.sending
-        return MOST_UNCOMPLETED - sending.incomplete if sending.pending_bytes < MOST_BYTES else 0
+        if (
+            not (connection.writable or pressed) or not state.ready or self._behind is not None or not self.attached
+            or connection.engine.attachments.get(self.number) is not _ATTACHED  # as `listens`
+            or sending.pending_bytes + outbox.size >= MOST_BYTES
+        ):  # fmt: skip
+            return 0
+        return MOST_UNCOMPLETED - sending.incomplete - len(outbox.frames)
 
     # -- executing -----------------------------------------------------------------------------------------------
 
@@ -349,6 +357,7 @@ class Session:
 
     def execute(self, command: Command | OversizedContent) -> None:
         """Execute what the client sent, if it has not come before."""
+        self.outbox.flush()
         if isinstance(command, OversizedContent):
             sync = command.command[3:4] == b"\1"
         else:
@@ -434,6 +443,7 @@ class Session:
         """Send a command to the client, now or when the session is attached again."""
         if self.ended:
             return
+        self.outbox.flush()
         try:
             self.state.sending.send(command, COMMAND_BYTES)
         except LocalProtocolError:
@@ -441,22 +451,6 @@ class Session:
             return
         if self.state.ready and self.listens:
             self._put_or_wait(command)
-
-    def transfer(self, subscription: Subscription, frames: list[bytes], size: int) -> int:
-        """Send messages of a subscription, as `outgoing` gives their frames. Returns the number of the first."""
-        first = self.state.sending.send_run(frames, size, subscription.again)
-        connection = self.connection
-        prefix = subscription.prefix(self.number, self.outgoing.largest)
-        connection.engine.send_pieces((prefix.join((b"", *frames)),))
-        connection.has_output(size)
-        return first
-
-    def flush_transfers(self) -> None:
-        """Note that transfers were sent: they go out with the batch."""
-        if self.state.sending.flush_due:
-            self.connection.reports(self.number)
-        if len(self.deliveries.browsed) > 2 * MOST_BROWSED:
-            self.deliveries.forget_oldest()
 
     def _put_or_wait(self, sent: Sent) -> None:
         if self._behind is not None:
@@ -494,6 +488,7 @@ class Session:
         """End the session by an exception: what is complete is reported, then the exception, then detach is sent."""
         if self.ended:
             return
+        self.outbox.flush()
         self._failure = error
         if not self.attached:
             return
@@ -539,6 +534,7 @@ class Session:
         self.node.events.channel_closed(self)
 
     def _releasing(self) -> Work:
+        self.outbox.flush()
         queues = [subscription.queue for subscription in self.subscriptions.table.values()]
         held = queues if len(queues) > FEW else []
         for queue in held:
@@ -571,6 +567,7 @@ class Session:
 
     def lease(self, channel: int, asked: LeaseRequest) -> list[int]:
         """Grant deliveries a lease; a delivery tag is a command id. Returns them."""
+        self.outbox.flush()
         entries = self.deliveries.entries
         tags = [tag for tag in entries if tag <= asked.delivery_tag] if asked.multiple else [asked.delivery_tag]
         if not all(tag in entries for tag in tags):
@@ -615,8 +612,7 @@ class Session:
             self.timers.at(self.timers.now(), lambda: self._release_from(subscription.queue))
 
     def _release_from(self, queue: Queue) -> None:
-        ranges = [(run.first, run.stop - 1) for run in self.deliveries.unsettled if run.queue is queue]
-        shares = self.deliveries.shares(ranges)
+        shares = self.deliveries.shares(self.deliveries.unsettled.ranges_of(queue))
         self.batch.slices.run(self.deliveries.releasing(shares, failed=True, counted=True))
 
 

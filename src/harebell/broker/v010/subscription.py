@@ -14,8 +14,7 @@ list. The command before them is the same for all, and what is kept of them is k
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -27,34 +26,26 @@ from harebell.broker.queues.consumer import OUTPUT_BYTES
 from harebell.broker.store.queue_log.journal import Journal
 from harebell.broker.store.stream_log.records import Record
 from harebell.broker.timers import Timers
+from harebell.broker.v010.delivered import Account, Origin
 from harebell.broker.v010.deliveries import Deliveries
 from harebell.broker.v010.messages import ForeignContent, Outgoing
+from harebell.broker.v010.outbox import BROWSING, IN_WINDOW, UNSETTLED, Outbox, Sent, SentTransfer
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import IllegalState, WrongArgument
 from harebell.protocol.v010 import commands as c, structs as s
 from harebell.protocol.v010.codec import decode_struct, encode_command
 from harebell.protocol.v010.content import DELIVERY
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode, CreditUnit, FlowMode
-from harebell.protocol.v010.frames import LARGEST_FRAME, command_frames, payload_of
+from harebell.protocol.v010.frames import LARGEST_FRAME, payload_of
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.content import stored_content
 from harebell.routing.selectors import Selector
 
-__all__ = ["UNLIMITED", "SentTransfer", "Subscription", "SubscriptionSession"]
+__all__ = ["UNLIMITED", "Subscription", "SubscriptionSession"]
 
 UNLIMITED: Final = 1 << 62
 _ENDLESS: Final = 1 << 61  # a balance above was unlimited, less what it has paid for
 _INFINITE: Final = 0xFFFF_FFFF  # how a client says so
-
-
-class SentTransfer:
-    """A transfer as its session keeps it: the command's payload, and the frames of the message."""
-
-    __slots__ = ("frames", "payload")
-
-    def __init__(self, payload: bytes, frames: bytes) -> None:
-        self.payload = payload
-        self.frames = frames
 
 
 class SubscriptionSession(Channel, Protocol):
@@ -64,17 +55,12 @@ class SubscriptionSession(Channel, Protocol):
     outgoing: Outgoing
     counts: ChannelCounts
     deliveries: Deliveries
+    outbox: Outbox
 
     @property
     def timers(self) -> Timers: ...
-    def room(self, *, pressed: bool = False) -> int:
+    def room(self, pressed: bool) -> int:
         """The number of transfers that may be sent now; `pressed`: even if the socket takes no more output now."""
-
-    def transfer(self, subscription: Subscription, frames: list[bytes], size: int) -> int:
-        """Send messages of a subscription, as `outgoing` gives their frames. Returns the number of the first."""
-
-    def flush_transfers(self) -> None:
-        """Note that transfers were sent: they go out with the batch."""
 
     def queue_deleted(self, subscription: Subscription) -> None:
         """End the subscription: its queue is gone."""
@@ -89,8 +75,8 @@ class Subscription:
     """
 
     __slots__ = (
-        "_prefix", "_prefix_of", "acked", "acquires", "again", "arguments", "bytes", "cancelled", "channel",
-        "delivered", "epoch", "exclusive", "flushing", "messages", "mode", "no_ack", "payload", "prefetch", "priority",
+        "account", "acked", "acquires", "again", "arguments", "bytes", "cancelled", "channel", "delivered", "epoch",
+        "exclusive", "flushing", "kind", "messages", "mode", "no_ack", "origin", "payload", "prefetch", "priority",
         "queue", "redelivered", "selector", "starved", "tag",
     )  # fmt: skip
 
@@ -118,18 +104,13 @@ class Subscription:
         self.messages = self.bytes = 0  # the balances
         self.starved = False  # the next message costs more bytes than there are
         self.epoch = 0
+        self.origin: Origin = (queue, self)
+        self.account: Account = (self, 0)
         self.delivered = self.redelivered = self.acked = 0
         self.payload = encode_command(c.MessageTransfer(self.tag, command.accept_mode, command.acquire_mode))
-        self.again = partial(SentTransfer, self.payload)  # makes a transfer of what the session keeps
-        self._prefix = b""  # the command's frames on that channel, none longer than that
-        self._prefix_of = (-1, 0)
-
-    def prefix(self, channel: int, largest: int) -> bytes:
-        """The frames of the command before each message."""
-        if self._prefix_of != (channel, largest):
-            self._prefix_of = (channel, largest)
-            self._prefix = command_frames(channel, self.payload, largest, content=True)
-        return self._prefix
+        payload = self.payload
+        self.again: Callable[[bytes], Sent] = lambda frames: SentTransfer(payload, frames)
+        self.kind = IN_WINDOW | (BROWSING if not self.acquires else 0 if self.no_ack else UNSETTLED)
 
     # -- credit --------------------------------------------------------------------------------------------------
 
@@ -150,6 +131,7 @@ class Subscription:
         self.messages = self.bytes = 0
         self.starved = False
         self.epoch += 1
+        self.account = (self, self.epoch)
 
     def set_mode(self, mode: int) -> None:
         """Change the flow mode. IllegalState while there is credit; WrongArgument for an unknown mode."""
@@ -158,6 +140,7 @@ class Subscription:
         if mode != self.mode and (self.messages > 0 or self.bytes > 0):
             raise IllegalState(f"the flow mode of '{self.tag}' cannot change while it has credit: stop or flush it")
         self.mode = mode
+        self.kind = self.kind | IN_WINDOW if mode == FlowMode.WINDOW else self.kind & ~IN_WINDOW
 
     def completed(self, count: int, size: int, epoch: int) -> None:
         """Give the credit of complete transfers back."""
@@ -179,7 +162,9 @@ class Subscription:
         """The number of messages that may be delivered now; one at a time where bytes count."""
         if self.messages <= 0 or self.bytes <= 0 or self.starved:
             return 0
-        room = min(self.messages, self.channel.room(pressed=self.flushing and self.messages < _ENDLESS))
+        room = self.channel.room(self.flushing and self.messages < _ENDLESS)
+        if room > self.messages:
+            room = self.messages
         return room if self.bytes > _ENDLESS else min(room, 1)
 
     def _affords(self, frames: bytes) -> bool:
@@ -192,6 +177,14 @@ class Subscription:
 
     def feed(self, ready: deque[Message], position: int, count: int, journal: Journal | None) -> int:
         outgoing, popleft, size = self.channel.outgoing, ready.popleft, 0
+        if count == 1 and self.bytes > _ENDLESS:  # its turn among others
+            message = popleft()
+            self.delivered += 1
+            self.messages -= 1
+            self.channel.outbox.add_one(self, outgoing.frames(message), position, message)
+            if journal is not None:
+                journal.fed(position, 1, self.no_ack)
+            return 1
         number, largest, frames_of = outgoing.channel, outgoing.largest, outgoing.frames
         messages, out, counted = list[Given | None](), list[bytes](), self.bytes < _ENDLESS
         for _ in range(count):
@@ -215,7 +208,7 @@ class Subscription:
                 break
         fed = len(out)
         if fed:
-            self._send(out, size, self.queue, range(position, position + fed), messages)
+            self._send(out, size, range(position, position + fed), messages)
         if journal is not None:
             journal.fed(position, fed, self.no_ack)
         return fed
@@ -235,7 +228,7 @@ class Subscription:
                 break
         fed = len(out)
         if fed:
-            self._send(out, size, self.queue, range(position, position + fed), messages)
+            self._send(out, size, range(position, position + fed), messages)
         journal.fed_ahead(fed, self.no_ack)
         if misfit is not None:
             held = to_held(misfit, journal.page_at)
@@ -257,7 +250,7 @@ class Subscription:
             positions.append(held.position)
             out.append(frames)
         if out:
-            self._send(out, sum(map(len, out)), self.queue, positions, sent)
+            self._send(out, sum(map(len, out)), positions, sent)
 
     def feed_records(self, records: Sequence[Record]) -> None:
         """Deliver records of a stream. Where bytes count, the last one may cost more than there are."""
@@ -273,7 +266,7 @@ class Subscription:
             out.append(outgoing.stored(address, frames))
         if out:
             positions = [record.offset for record in records]
-            self._send(out, sum(map(len, out)), self.queue, positions, [None] * len(out))
+            self._send(out, sum(map(len, out)), positions, [None] * len(out))
 
     def redeliver(self, held: Held) -> None:
         frames = self._frames(held)
@@ -282,7 +275,7 @@ class Subscription:
             return
         if held.count:
             self.redelivered += 1
-        self._send([frames], len(frames), self.queue, (held.position,), [held])
+        self._send([frames], len(frames), (held.position,), [held])
         trace = self.channel.vhost.trace
         if trace is not None:
             trace.delivered(self.channel, self.queue, held.message, held.count > 0)
@@ -290,7 +283,7 @@ class Subscription:
     def show(self, held: Held) -> None:
         """Deliver a copy of a message that stays in the queue. As from a stream, it may cost more than there is."""
         frames = self._frames(held)
-        self._send([frames], len(frames), self.queue, (held.position,), [None])
+        self._send([frames], len(frames), (held.position,), [None])
 
     def takes(self, held: Held) -> bool:
         return self.bytes > _ENDLESS or cost(self._frames(held)) <= self.bytes
@@ -301,27 +294,16 @@ class Subscription:
     def cancelled_by_broker(self) -> None:
         self.channel.queue_deleted(self)
 
-    def _send(
-        self, frames: list[bytes], size: int, queue: Queue, positions: Sequence[int], messages: list[Given | None]
-    ) -> None:
+    def _send(self, frames: list[bytes], size: int, positions: Sequence[int], messages: list[Given | None]) -> None:
         """Send messages in their frames, of `size` bytes, and note what they cost and what is to be settled."""
-        session, count = self.channel, len(frames)
-        first = session.transfer(self, frames, size)
+        count = len(frames)
         self.delivered += count
         self.messages -= count
         costs: list[int] | None = None
         if self.bytes < _ENDLESS:
             costs = list(map(cost, frames))
             self.bytes -= sum(costs)
-        deliveries = session.deliveries
-        if not self.acquires:
-            for number, position in enumerate(positions, first):
-                deliveries.browsed[number] = (queue, self, position)
-        elif not self.no_ack:
-            deliveries.unsettled.delivered(first, queue, self, positions, messages)
-        if self.mode == FlowMode.WINDOW:
-            deliveries.windows.sent(first, count, self, costs, self.epoch)
-        session.flush_transfers()
+        self.channel.outbox.add(self, frames, size, positions, messages, costs)
 
     def _put_back(self, held: Held) -> None:
         """Return a message that costs more than there is credit for; it does not count as delivered."""

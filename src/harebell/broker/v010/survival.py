@@ -16,9 +16,9 @@ from typing import Protocol
 from harebell.broker.forwarding import Sink
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.store.positions import NUMBER, Known, Positions
-from harebell.broker.v010.subscription import SentTransfer
+from harebell.broker.v010.outbox import Sent
 from harebell.broker.vhost import VirtualHost
-from harebell.protocol.v010 import Command, commands as c
+from harebell.protocol.v010 import commands as c
 from harebell.protocol.v010.serial import wide, wide_ranges
 from harebell.protocol.v010.session import Session as State
 
@@ -39,7 +39,7 @@ class SurvivingSession(Protocol):
     timeout: int
 
     @property
-    def state(self) -> State[SentTransfer | Command]: ...
+    def state(self) -> State[Sent]: ...
 
 
 class Survival:

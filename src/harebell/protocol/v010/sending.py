@@ -57,37 +57,54 @@ class Replay(Generic[T]):
 
 
 class _Kept(Run, Generic[T]):
-    """Commands that were sent together: what is kept of each, and what makes a command of that again."""
+    """Commands that were sent one behind the other: what is kept of each, and what makes a command of that again."""
 
-    __slots__ = ("make", "parts", "size")
+    __slots__ = ("_make", "_makes", "_parts", "_size")
 
-    def __init__(self, first: int, parts: list[bytes], size: int, make: Callable[[bytes], T]) -> None:
+    def __init__(
+        self,
+        first: int,
+        parts: list[bytes],
+        size: int,
+        make: Callable[[bytes], T],
+        makes: list[Callable[[bytes], T]] | None,
+    ) -> None:
         super().__init__(first, len(parts))
-        self.parts: list[bytes | None] = list(parts)  # None: it is safe
-        self.size = size
-        self.make = make
+        self._parts: list[bytes | None] = list(parts)  # None: it is safe
+        self._size = size
+        self._make = make
+        self._makes = makes  # of each, where they are not all the same
 
-    def extend(self, parts: list[bytes], size: int) -> None:
-        self.parts += parts
-        self.size += size
-        self.left += len(parts)
-        self.stop += len(parts)
+    def extend(
+        self, parts: list[bytes], size: int, make: Callable[[bytes], T], makes: list[Callable[[bytes], T]] | None
+    ) -> None:
+        count = len(parts)
+        if self._makes is not None:
+            self._makes += repeat(make, count) if makes is None else makes
+        elif makes is not None or make is not self._make:
+            self._makes = [*repeat(self._make, len(self._parts)), *(repeat(make, count) if makes is None else makes)]
+        self._parts += parts
+        self._size += size
+        self.left += count
+        self.stop += count
 
     def drop(self, low: int, high: int) -> int:
         """Drop the commands from `low` to `high`, all of which are still there. Returns their bytes."""
         at, end = low - self.first, high - self.first + 1
         self.left -= end - at
         if not self.left:
-            return self.size
-        size = sum(map(len, filter(None, self.parts[at:end])))
-        self.parts[at:end] = repeat(None, end - at)
-        self.size -= size
+            return self._size
+        size = sum(map(len, filter(None, self._parts[at:end])))
+        self._parts[at:end] = repeat(None, end - at)
+        self._size -= size
         return size
 
     def kept(self, low: int, high: int) -> list[tuple[int, T]]:
         """The commands from `low` to `high` that are still there, with their numbers."""
-        parts = enumerate(self.parts[low - self.first : high - self.first + 1], low)
-        return [(number, self.make(part)) for number, part in parts if part is not None]
+        at, end = low - self.first, high - self.first + 1
+        makes = repeat(self._make) if self._makes is None else self._makes[at:end]
+        parts = zip(range(low, high + 1), self._parts[at:end], makes)  # noqa: B905  `repeat` has no end
+        return [(number, make(part)) for number, part, make in parts if part is not None]
 
 
 class SendingHalf(Generic[T]):
@@ -152,38 +169,43 @@ class SendingHalf(Generic[T]):
 
         Raises LocalProtocolError when there is no room.
         """
-        self._check_room(1)
+        if not self.room:
+            raise self._no_room()
         number = self._count(1, size)
         self._items[number] = (item, size)
         return number
 
-    def send_run(self, parts: list[bytes], size: int, make: Callable[[bytes], T]) -> int:
+    def send_run(
+        self,
+        parts: list[bytes],
+        size: int,
+        make: Callable[[bytes], T],
+        makes: list[Callable[[bytes], T]] | None = None,
+    ) -> int:
         """The number of the first of the commands that are sent now, one behind the other.
 
         parts  what is kept of each, to be sent again: none is empty
         size   the bytes of all of them
         make   makes a command of what is kept
+        makes  one for each, where they are not all the same
 
         Raises LocalProtocolError when there is no room for one of them.
         """
-        count = len(parts)
-        self._check_room(count)
-        first, last = self._count(count, size), self._runs.last
-        if (
-            last is not None and last.stop == first and last.make is make
-            and last.stop - last.first + count <= MOST_IN_RUN
-        ):  # fmt: skip
-            last.extend(parts, size)
-            self._runs.count += count
+        count, runs = len(parts), self._runs
+        if len(self._items) + runs.count + count > self._max_commands or self.pending_bytes >= self._max_bytes:
+            raise self._no_room()
+        first, last = self._count(count, size), runs.last
+        if last is not None and last.stop == first and first - last.first + count <= MOST_IN_RUN:
+            last.extend(parts, size, make, makes)
+            runs.count += count
         else:
-            self._runs.append(_Kept(first, parts, size, make))
+            runs.append(_Kept(first, parts, size, make, makes))
         return first
 
-    def _check_room(self, count: int) -> None:
-        if self._kept + count > self._max_commands or self.pending_bytes >= self._max_bytes:
-            raise errors.LocalProtocolError(
-                f"{self._kept} commands ({self.pending_bytes} bytes) are not complete; wait for their completion"
-            )
+    def _no_room(self) -> errors.LocalProtocolError:
+        return errors.LocalProtocolError(
+            f"{self._kept} commands ({self.pending_bytes} bytes) are not complete; wait for their completion"
+        )
 
     def _count(self, count: int, size: int) -> int:
         """Count commands as sent. Returns the number of the first."""
