@@ -12,7 +12,7 @@ from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import Address, Message
 from harebell.broker.queues.base import Queue
 from harebell.broker.v010 import deliveries as deliveries_module, outbox as module
-from harebell.broker.v010.delivered import Account, Origin
+from harebell.broker.v010.delivered import Account, Origin, Taker
 from harebell.broker.v010.deliveries import Deliveries
 from harebell.broker.v010.messages import Outgoing
 from harebell.broker.v010.outbox import BROWSING, IN_WINDOW, UNSETTLED, Outbox, Sent, SentTransfer
@@ -30,8 +30,9 @@ class Subscriber:
     def __init__(self, number: int, kind: int) -> None:
         self.kind = kind
         self.payload = b"transfer to %d" % number
-        self.origin: Origin = (cast("Queue", f"queue {number}"), self)
-        self.account: Account = (self, 0)
+        taker = cast("Taker", self)
+        self.origin: Origin = (cast("Queue", f"queue {number}"), taker)
+        self.account: Account = (taker, 0)
         self.again: Callable[[bytes], Sent] = lambda frames: SentTransfer(self.payload, frames)
 
     def completed(self, count: int, size: int, epoch: int) -> None:
