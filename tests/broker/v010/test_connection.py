@@ -77,6 +77,34 @@ def test_handshake(kit: Kit) -> None:
     assert connection.phase is Phase.CLOSED
 
 
+def test_required_fields(kit: Kit) -> None:
+    (start,) = Raw(kit).said
+    assert isinstance(start, k.ConnectionStart)
+    assert {"host", "product", "version", "platform", "copyright", "information"} <= set(start.server_properties or {})
+
+
+def test_insist(kit: Kit) -> None:
+    """Nobody is led to another broker, whether he insists or not."""
+    for insist in (True, False):
+        raw = Raw(kit)
+        raw.logged_in()
+        said = raw.send(k.ConnectionTuneOk(10, 8192, 30), k.ConnectionOpen("/", insist=insist))
+        assert said == k.ConnectionOpenOk()
+
+
+@pytest.mark.parametrize("way", ["lost", "closed", "not open"])
+def test_a_connection_that_ends_without_close_is_logged(kit: Kit, caplog: pytest.LogCaptureFixture, way: str) -> None:
+    raw = Raw(kit)
+    if way != "not open":
+        raw.logged_in()
+        raw.send(k.ConnectionTuneOk(10, 8192, 30), k.ConnectionOpen("/"))
+    if way == "closed":
+        raw.send(k.ConnectionClose(200, ""))
+    with caplog.at_level("INFO"):
+        raw.connection.lost()
+    assert ("127.0.0.1:1: the connection ended without connection.close" in caplog.messages) is (way == "lost")
+
+
 @pytest.mark.parametrize(
     ("mechanism", "response"),
     [("PLAIN", b"\0guest\0wrong"), ("PLAIN", b"?"), ("EXTERNAL", b""), ("STRANGE", b""), ("PLAIN", b"\0no\0no")],

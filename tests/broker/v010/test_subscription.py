@@ -180,7 +180,7 @@ def test_credit_never_wraps(client: Client) -> None:
         ("arguments", c.MessageSubscribe("q", "n", arguments={"strange": 1}), 540),
         ("arguments", c.MessageSubscribe("q", "n", arguments={"x-browse": True}), 542),
         ("arguments", c.MessageSubscribe("q", "n", arguments={"x-priority": "high"}), 406),
-        ("exclusive", c.MessageSubscribe("q", "n", exclusive=True), 405),
+        ("in-use", c.MessageSubscribe("q", "n", exclusive=True), 405),
         ("subscription-not-found", c.MessageCancel("n"), 404),
         ("subscription-not-found", c.MessageFlow("n", 0, 1), 404),
         ("subscription-not-found", c.MessageFlush("n"), 404),

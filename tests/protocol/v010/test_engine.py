@@ -392,6 +392,30 @@ def test_channels_and_tracks_mix() -> None:
     assert (one, content.body, two, other.body) == (1, b"one", 2, b"two")
 
 
+@pytest.mark.parametrize(
+    "part",
+    [frame(0x0A, 1, TRANSFER.encode()), frame(0x0B, 1, TRANSFER.encode()) + frame(3, 2) + frame(6, 3, b"x" * 20)],
+)
+def test_a_command_that_is_given_up(part: bytes) -> None:
+    """After session.gap another one may begin before its end; it may go on as well, as the gap may mean others."""
+    whole = frame(0x0B, 1, TRANSFER.encode()) + frame(7, 3, b"whole")
+    for cut in (1000, 1):
+        _, server = attached()
+        data = part + control(k.SessionGap(((0, 0),))) + whole + command(c.TxSelect())
+        for at in range(0, len(data), cut):
+            server.receive_data(data[at : at + cut])
+        (_, gap), (_, content), (_, select) = server.events()
+        assert (gap, select) == (k.SessionGap(((0, 0),)), c.TxSelect())
+        assert isinstance(content, Content)
+        assert content.body == b"whole"
+    _, server = attached()
+    server.receive_data(frame(0x0B, 1, TRANSFER.encode()) + control(k.SessionGap(((0, 0),))) + frame(7, 3, b"goes on"))
+    (_, content) = server.events()[1]
+    assert isinstance(content, Content)
+    assert content.body == b"goes on"
+    assert "does not begin" not in str(refused(server, part + whole))
+
+
 def test_oversized_messages_are_dropped_and_reported() -> None:
     client, server = attached(max_frame_size=4096, max_message_size=5000)
     for body in (b"x" * 5000, b"x" * 5001, b"x" * 50_000):

@@ -66,6 +66,19 @@ def test_a_command_point_leaves_nothing_out() -> None:
     assert receiving.expected() == ((30, 30),)
 
 
+def test_a_gap_leaves_what_is_complete() -> None:
+    """Nor is a command in it that is being executed complete before it is."""
+    receiving = half(4)
+    receiving.complete(0, 1)
+    assert receiving.completed() == [((0, 1),)]
+    receiving.gap(((0, 9),))
+    assert [receiving.is_complete(number) for number in range(10)] == [True] * 10
+    receiving.command_point(0, 0)
+    assert [receiving.receive() for _ in range(11)] == [None] * 10 + [10]
+    receiving.complete(2, 3)
+    assert receiving.incomplete == 1
+
+
 def test_a_million_ranges_of_gaps_are_refused_early() -> None:
     receiving = half(0)
     with pytest.raises(errors.RemoteProtocolError, match="more than 65536 ranges"):

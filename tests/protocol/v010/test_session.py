@@ -235,7 +235,25 @@ def test_answers_to_flush() -> None:
     assert reaction.to_send == [k.SessionExpected(((4, 4),)), k.SessionConfirmed(done), k.SessionCompleted(done, True)]
     session.receive_control(k.SessionKnownCompleted(done))
     assert session.receive_control(k.SessionFlush(completed=True)).to_send == [k.SessionCompleted()]
+    assert session.receive_control(k.SessionFlush(confirmed=True)).to_send == [k.SessionConfirmed()]
     assert session.receive_control(k.SessionFlush()).to_send == []
+
+
+def test_parts_of_commands_are_not_named() -> None:
+    """A command is sent again whole: its parts have no numbers of their own on the wire."""
+    session = ready(2)
+    session.receiving.receive()
+    (expected, confirmed) = session.receive_control(k.SessionFlush(expected=True, confirmed=True)).to_send
+    assert isinstance(expected, k.SessionExpected)
+    assert isinstance(confirmed, k.SessionConfirmed)
+    assert expected.fragments is confirmed.fragments is None
+    session.detached()
+    session.attached()
+    with pytest.raises(errors.RemoteProtocolError, match="names parts of commands") as caught:
+        session.receive_control(k.SessionExpected(((1, 1),), [b"a part of command 0"]))
+    assert (caught.value.reply_code, caught.value.scope) == (540, "channel")
+    session.receive_control(k.SessionConfirmed((), [b"a part of command 0"]))
+    assert session.sending.incomplete == 2
 
 
 def test_completions_are_answered() -> None:

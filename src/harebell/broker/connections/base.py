@@ -10,6 +10,7 @@ sees its requests processed in their order, each whole before the next.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ CLOSING_TIMEOUT: Final = 30.0  # seconds for the answer to our connection.close,
 LINGER: Final = 3.0  # seconds for a client to close its socket when it has the last answer
 
 E = TypeVar("E")
+log = logging.getLogger("harebell.broker.connection")
 
 
 class Output(Protocol):
@@ -260,6 +262,8 @@ class BaseConnection(ABC, Generic[E]):
             self._lose()
 
     def _lose(self) -> None:
+        if self.phase is Phase.OPEN:
+            log.info("%s: the connection ended without connection.close", self.transport.peer)
         self.phase = Phase.CLOSED
         self.batch.held.discard(self)
         self.batch.slices.run(self._losing())

@@ -215,6 +215,7 @@ class SocketTransport(asyncio.Protocol):
         self._silent = 0 if self._received or self.connection.paused else self._silent + 1
         self._received = False
         if self._silent >= 4:
+            log.info("%s: closed: nothing has come from it for %g s", self.peer, 4 * self._half)
             self.abort()
             return
         if self._is_stuck():

@@ -6,6 +6,7 @@ The mechanisms, users, limits and pauses are those of AMQP 0-9-1. A refused logi
 
 from __future__ import annotations
 
+import platform
 from typing import Final, Protocol
 
 import harebell
@@ -63,6 +64,8 @@ class Handshake:
             "harebell": harebell.__version__,
             "platform": "Python",
             "information": "AMQP 0-10",
+            "copyright": "Apache-2.0",
+            "host": platform.node(),
             "cluster_name": self._node.name,
         }
         return k.ConnectionStart(properties, list(self._node.logins.offered(self.certificate_user)), ["en_US"])

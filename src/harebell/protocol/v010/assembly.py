@@ -39,6 +39,7 @@ class Assembly:
     content    True when a header or a body follows or followed
     limit      0; or the limit that header or body exceed: they are not stored
     dropped    nothing is stored, because the command is not for a session
+    given_up   its sender may have given it up: another command may begin before its end
     body_size  bytes of the body so far
 
     The frames of header and body are stored as they come, in one buffer that `finished` does not copy. Where they carry
@@ -47,11 +48,12 @@ class Assembly:
 
     __slots__ = (
         "_body", "_carried", "_command", "_frames", "_header", "_header_size", "_kind", "_max_message_size", "_place",
-        "_track", "body_size", "content", "dropped", "limit",
+        "_track", "body_size", "content", "dropped", "given_up", "limit",
     )  # fmt: skip
 
     def __init__(self, track: int, max_message_size: int, dropped: bool = False) -> None:
         self.dropped = dropped
+        self.given_up = False
         self._track = track
         self._max_message_size = max_message_size
         self._kind = -1  # of the present segment

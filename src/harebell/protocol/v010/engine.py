@@ -30,7 +30,8 @@ Rules:
    `max_message_size`. Before tuning, frames of any size are received, and none above 4096 octets is sent.
 6. A client may run ahead in the handshake: a server keeps what comes behind the protocol header, start-ok and secure-ok
    until it has answered them. Then `waiting` is True, and `receive_data(b"")` goes on.
-7. The events do not depend on how the input is cut into buffers, and no cut makes receiving cost more than linear time.
+7. A command of which a part has come is dropped when session.gap comes and a new one begins: its sender gave it up.
+8. The events do not depend on how the input is cut into buffers, and no cut makes receiving cost more than linear time.
    Which messages `grouped_events` has together does.
 """
 
@@ -48,6 +49,7 @@ from harebell.protocol.v010.content import Content, OversizedContent, encode_con
 from harebell.protocol.v010.domains import MIN_MAX_FRAME_SIZE, DetachCode
 from harebell.protocol.v010.frames import (
     ALONE,
+    BEGINS,
     BODY,
     COMMAND,
     CONTROL,
@@ -348,7 +350,7 @@ class Engine:
     def _gather(self, flags: int, kind: int, track: int, channel: int, frame: bytes) -> None:
         """Add a frame to the control or command that it is a part of."""
         assembly = self._assemblies.get((channel, track))
-        if assembly is None:
+        if assembly is None or (assembly.given_up and flags & BEGINS == BEGINS and kind == track):
             if track == CONTROL:
                 self._gathered += 1
                 if self._gathered > MOST_GATHERED:
@@ -435,6 +437,8 @@ class Engine:
         if state in DETACHING and type(control) not in _DETACHING_CONTROLS:
             return
         self._step_attachment(self._peer, channel, control)
+        if type(control) is k.SessionGap and (channel, COMMAND) in self._assemblies:
+            self._assemblies[channel, COMMAND].given_up = True
         self._events.append((channel, control))
 
     def _malformed_frame(self, flags: int, size: int, track: int, zero: int) -> errors.RemoteProtocolError:

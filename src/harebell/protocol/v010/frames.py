@@ -24,6 +24,7 @@ LAST_SEGMENT: Final = 0x04
 FIRST_FRAME: Final = 0x02
 LAST_FRAME: Final = 0x01
 ALONE: Final = 0x0F  # the only frame of the only segment
+BEGINS: Final = 0x0A  # in each first frame of a first segment
 OPENING: Final = 0x0B  # a command's only frame; a header or a body follows
 
 CONTROL: Final = 0  # types of segments

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from typing import Final, Generic, TypeVar
 
+from harebell import errors
 from harebell.protocol.v010 import controls as k
 from harebell.protocol.v010.compounds import Control
 from harebell.protocol.v010.receiving import ReceivingHalf
@@ -136,6 +137,9 @@ class Session(Generic[T]):
             self.receiving.command_point(control.command_id, control.command_offset)
             self._point = control.command_id
         elif isinstance(control, k.SessionExpected):
+            if control.fragments:
+                said = "session.expected names parts of commands: commands are sent again whole"
+                raise errors.RemoteProtocolError(errors.NotImplemented, said, 2, 8, scope="channel")
             self._expected(control.commands, reaction)
         elif isinstance(control, k.SessionConfirmed):
             self.sending.confirmed(control.commands or ())

@@ -75,6 +75,11 @@ def test_its_name() -> None:
     assert "connection_name" not in (Opening().start().client_properties or {})
 
 
+def test_required_fields() -> None:
+    properties = Opening().start().client_properties or {}
+    assert {"product", "version", "platform", "copyright", "information"} <= set(properties)
+
+
 @pytest.mark.parametrize(
     ("theirs", "wishes", "agreed"),
     [

@@ -84,6 +84,8 @@ class Handshake:
             "product": "Harebell",
             "version": __version__,
             "platform": f"Python {platform.python_version()}",
+            "information": "AMQP 0-10",
+            "copyright": "Apache-2.0",
         }
         if self._parameters.name:
             properties["connection_name"] = self._parameters.name
