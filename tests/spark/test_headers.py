@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell.errors import InvalidArgument
-from harebell.protocol.v091.fields import FarSeconds, read_table, write_table
-from harebell.protocol.v091.typed_values import Float32, Int16, Int64, LongString, UInt16
+from harebell.protocol.v091.fields import read_table, write_table
+from harebell.protocol.v091.typed_values import FarSeconds, Float32, Int16, Int64, LongString, UInt16
 from harebell.spark.headers import headers_from_json, headers_to_json, headers_to_texts
 from tests.protocol.v091.strategies import decimals, short_strings, texts, timestamps, typed_values
 

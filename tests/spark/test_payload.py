@@ -12,7 +12,7 @@ import pytest
 
 from harebell.client.blocking import connect
 from harebell.client.messages import Delivery, Message
-from harebell.protocol.v091.fields import FarSeconds
+from harebell.protocol.v091.typed_values import FarSeconds
 from harebell.spark import infer_schema
 from tests.spark.conftest import Broker, cause
 

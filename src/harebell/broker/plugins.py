@@ -116,7 +116,7 @@ class Plugins:
 
     def missing_type(self, name: str) -> str | None:
         """Why an exchange of this type cannot be made, and what to do; None: it can."""
-        if name in self.exchange_types or name == SystemExchange.type:
+        if name in self.exchange_types or name == SystemExchange.TYPE:
             return None
         return (
             f"no plug-in has its type '{name}': start the broker with the plug-in that does (harebell serve --plugins "

@@ -75,7 +75,7 @@ class Step:
             missing = "" if self.alternate_exists else ", which does not exist"
             return f"{head}: {self._count()}; to its alternate exchange '{self.alternate}'{missing}"
         if self.outcome == "nothing":
-            return f"{head}: {'the server answers' if self.type == SystemExchange.type else self._count()}"
+            return f"{head}: {'the server answers' if self.type == SystemExchange.TYPE else self._count()}"
         return "\n".join([f"{head}: {self._count()}", *(f"  {_shown(hop)}" for hop in self.hops)])
 
     def _count(self) -> str:

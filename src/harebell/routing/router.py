@@ -212,7 +212,7 @@ class Router:
 
         That is PreconditionFailed for an unknown type, and AccessRefused for the default exchange.
         """
-        if type not in self._types and type != SystemExchange.type:
+        if type not in self._types and type != SystemExchange.TYPE:
             raise PreconditionFailed(f"unknown exchange type '{type}'")
         self._refuse_default(name)
 

@@ -52,9 +52,9 @@ class Topology:
 
 def exchange_types(draw: Draw = draw) -> dict[str, ExchangeFactory]:
     """Every type of exchange that a definitions file may name; `draw` makes the random choices of x-random."""
-    plain: dict[str, ExchangeFactory] = {**EXCHANGE_TYPES, RandomExchange.type: partial(RandomExchange, draw=draw)}
-    inner = {**plain, RecentHistoryExchange.type: RecentHistoryExchange}
-    return {**inner, DelayedMessageExchange.type: partial(DelayedMessageExchange, types=inner)}
+    plain: dict[str, ExchangeFactory] = {**EXCHANGE_TYPES, RandomExchange.TYPE: partial(RandomExchange, draw=draw)}
+    inner = {**plain, RecentHistoryExchange.TYPE: RecentHistoryExchange}
+    return {**inner, DelayedMessageExchange.TYPE: partial(DelayedMessageExchange, types=inner)}
 
 
 def topology(

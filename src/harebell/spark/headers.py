@@ -39,8 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harebell.errors import InvalidArgument
-from harebell.protocol.v091.fields import FarSeconds
-from harebell.protocol.v091.typed_values import TYPED, LongString
+from harebell.protocol.v091.typed_values import TYPED, FarSeconds, LongString
 
 if TYPE_CHECKING:
     from harebell.protocol.v091 import Table

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 from harebell.broker.batch import Batch
 from harebell.broker.counts import QueueCounts
+from harebell.broker.forwarding import Forwarding
 from harebell.broker.message import Given, Held, Message
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.decorators import QueueDecorator, Verdict, overrides
@@ -40,8 +41,8 @@ def _is_set(value: object) -> bool:
     return value.lower() in ("true", "1") if isinstance(value, str) else bool(value)
 
 
-class Home(Protocol):
-    """The part of a virtual host that a queue uses."""
+class Home(Forwarding, Protocol):
+    """The part of a virtual host that a queue uses: its dead letters are forwarded in it."""
 
     name: str
     batch: Batch

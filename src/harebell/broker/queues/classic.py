@@ -19,7 +19,6 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Final, Protocol
 
-from harebell.broker.forwarding import Forwarding
 from harebell.broker.message import Held, Message, to_held
 from harebell.broker.queues.base import Back, Home, Owner, Queue
 from harebell.broker.queues.consumer import Consumer, Getter
@@ -51,7 +50,7 @@ from harebell.routing import Reason
 from harebell.routing.settings import QueueSettings
 from harebell.routing.steps import Steps, complete
 
-__all__ = ["REFUSALS", "ClassicHome", "ClassicQueue"]
+__all__ = ["REFUSALS", "ClassicQueue"]
 
 log = logging.getLogger("harebell.broker.queue")
 
@@ -59,10 +58,6 @@ REFUSALS: Final = 20  # consumers whose frames a message does not fit, until it 
 MOST_REFUSED: Final = 1024  # messages whose refusals are counted: they are few, and one that is acked stays here
 MOVED: Final = 512  # messages that move into a backlog in one step
 TRACED: Final = 32  # what a traced delivery costs in a share
-
-
-class ClassicHome(Home, Forwarding, Protocol):
-    """The part of a virtual host that a classic queue uses: dead letters are forwarded in it."""
 
 
 class Viewer(Protocol):
@@ -80,12 +75,11 @@ class Viewer(Protocol):
 class ClassicQueue(Queue):
     """A queue whose messages are consumed once. `type` is its declared type: classic or quorum."""
 
-    vhost: ClassicHome
     held_type: type[Held] = Held
     obituary: Obituary | None = None  # of the last message that died here
 
     def __init__(
-        self, vhost: ClassicHome, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
+        self, vhost: Home, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table,
         owner: Owner | None, settings: QueueSettings,
     ) -> None:  # fmt: skip
         self.type = settings.queue_type

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from harebell.protocol.v010 import typed_values as t10, values as v10
 from harebell.protocol.v010.values import Map
-from harebell.protocol.v091 import FieldValue, Table, fields as f91, typed_values as t91
+from harebell.protocol.v091 import FieldValue, Table, typed_values as t91
 
 __all__ = ["to_map", "to_table", "utf8"]
 
@@ -39,7 +39,7 @@ _NUMBERS: Final[dict[type, Any]] = {  # those whose width and sign both dialects
     t10.Int32: int,
     t10.UInt32: t91.UInt32,
     t10.Float32: t91.Float32,
-    v10.FarSeconds: f91.FarSeconds,
+    v10.FarSeconds: t91.FarSeconds,
 }
 _BACK: Final[dict[type, Any]] = {
     t91.Int8: t10.Int8,
@@ -50,7 +50,7 @@ _BACK: Final[dict[type, Any]] = {
     t91.Int64: int,
     t91.Int64L: int,
     t91.Float32: t10.Float32,
-    f91.FarSeconds: v10.FarSeconds,
+    t91.FarSeconds: v10.FarSeconds,
 }
 
 

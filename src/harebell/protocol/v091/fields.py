@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from harebell.defaults import MAX_TABLE_DEPTH
 from harebell.errors import LocalProtocolError
-from harebell.protocol.v091.typed_values import TYPED, Int64, LongString, TypedNumber
+from harebell.protocol.v091.typed_values import TYPED, FarSeconds, Int64, LongString, TypedNumber
 
 __all__ = ["FieldValue", "Table", "TableLike", "Timestamp", "read_table", "write_table"]
 
@@ -89,10 +89,6 @@ def write_octet(value: int, name: str) -> bytes:
     if not 0 <= value <= 255:
         raise LocalProtocolError(f"{name} is {value}; an octet holds 0 to 255")
     return _B.pack(value)
-
-
-class FarSeconds(int):
-    """A timestamp in seconds that no datetime can hold; it is written as the timestamp that it was read as."""
 
 
 def read_timestamp(data: bytes, at: int) -> tuple[Timestamp, int]:

@@ -14,6 +14,7 @@ from typing import ClassVar, Final, TypeAlias
 
 __all__ = [
     "TYPED",
+    "FarSeconds",
     "Float32",
     "Int8",
     "Int16",
@@ -25,6 +26,10 @@ __all__ = [
     "UInt16",
     "UInt32",
 ]
+
+
+class FarSeconds(int):
+    """A timestamp in seconds that no datetime can hold; it is written as the timestamp that it was read as."""
 
 
 class Int8(int):

@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from harebell.routing.exchanges.headers_index import HeadersIndex
 from harebell.routing.exchanges.topic_matcher import TopicMatcher
@@ -104,9 +104,11 @@ class Exchange(ABC):
     PreconditionFailed for arguments that the type does not allow.
     """
 
-    type: str
+    TYPE: ClassVar[str] = ""
 
-    __slots__ = ("_bindings", "alternate", "arguments", "auto_delete", "depends_on", "durable", "internal", "name")
+    __slots__ = (
+        "_bindings", "alternate", "arguments", "auto_delete", "depends_on", "durable", "internal", "name", "type",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -116,8 +118,10 @@ class Exchange(ABC):
         auto_delete: bool = False,
         internal: bool = False,
         arguments: Table | None = None,
+        type: str | None = None,
     ) -> None:
         self.name = name
+        self.type: str = type or self.TYPE
         self.durable = durable
         self.auto_delete = auto_delete
         self.internal = internal
@@ -201,7 +205,7 @@ def _once(found: Iterable[Iterable[Destination]]) -> tuple[Destination, ...]:
 class DirectExchange(Exchange):
     """An exchange that matches the bindings whose key equals the routing key."""
 
-    type = "direct"
+    TYPE = "direct"
 
     __slots__ = ("_by_key",)
 
@@ -226,7 +230,7 @@ class DirectExchange(Exchange):
 class FanoutExchange(Exchange):
     """An exchange that matches all bindings, whatever the key."""
 
-    type = "fanout"
+    TYPE = "fanout"
 
     __slots__ = ("destinations",)
 
@@ -246,7 +250,7 @@ class FanoutExchange(Exchange):
 class TopicExchange(Exchange):
     """An exchange that matches the bindings whose pattern matches the routing key."""
 
-    type = "topic"
+    TYPE = "topic"
 
     __slots__ = ("_matcher",)
 
@@ -268,7 +272,7 @@ class TopicExchange(Exchange):
 class HeadersExchange(Exchange):
     """An exchange that matches the bindings whose arguments the message's headers satisfy, whatever the key."""
 
-    type = "headers"
+    TYPE = "headers"
 
     __slots__ = ("_index",)
 
@@ -292,7 +296,7 @@ class DefaultExchange(Exchange):
     `queues` has the vhost's queue names as its keys. It is the router's own dict, so that new queues are in it at once.
     """
 
-    type = "direct"
+    TYPE = "direct"
 
     __slots__ = ("_queues",)
 
@@ -313,4 +317,5 @@ class DefaultExchange(Exchange):
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
         raise TypeError("the default exchange has implicit bindings only")
 
-    _detach = _attach
+    def _detach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._attach(key, binding)

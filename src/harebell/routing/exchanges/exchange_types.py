@@ -20,7 +20,7 @@ from harebell.routing.exchanges.system_exchange import SYSTEM_EXCHANGE, SystemEx
 __all__ = ["EXCHANGE_TYPES", "KEEPING_TYPES", "PREDECLARED", "ExchangeFactory", "types_with"]
 
 EXCHANGE_TYPES: Final[dict[str, ExchangeFactory]] = {
-    kind.type: kind
+    kind.TYPE: kind
     for kind in (
         DirectExchange,
         FanoutExchange,
@@ -33,9 +33,9 @@ EXCHANGE_TYPES: Final[dict[str, ExchangeFactory]] = {
 }
 
 KEEPING_TYPES: Final[dict[str, ExchangeFactory]] = {
-    RecentHistoryExchange.type: RecentHistoryExchange,
-    DelayedMessageExchange.type: partial(
-        DelayedMessageExchange, types=EXCHANGE_TYPES | {RecentHistoryExchange.type: RecentHistoryExchange}
+    RecentHistoryExchange.TYPE: RecentHistoryExchange,
+    DelayedMessageExchange.TYPE: partial(
+        DelayedMessageExchange, types=EXCHANGE_TYPES | {RecentHistoryExchange.TYPE: RecentHistoryExchange}
     ),
 }
 
@@ -56,5 +56,5 @@ def types_with(own: Mapping[str, MatcherFactory], report: Report) -> dict[str, E
     added: dict[str, ExchangeFactory] = {
         name: partial(OwnExchange, type=name, make=make, report=report) for name, make in own.items()
     }
-    plain = {**EXCHANGE_TYPES, **added, RecentHistoryExchange.type: RecentHistoryExchange}
-    return {**plain, DelayedMessageExchange.type: partial(DelayedMessageExchange, types=plain)}
+    plain = {**EXCHANGE_TYPES, **added, RecentHistoryExchange.TYPE: RecentHistoryExchange}
+    return {**plain, DelayedMessageExchange.TYPE: partial(DelayedMessageExchange, types=plain)}

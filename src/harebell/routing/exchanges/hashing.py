@@ -58,7 +58,7 @@ def draw(count: int) -> int:
 class ConsistentHashExchange(Exchange):
     """An exchange that picks a destination by weight and by the hash of the key, a header or a property."""
 
-    type = "x-consistent-hash"
+    TYPE = "x-consistent-hash"
 
     __slots__ = ("_bidders", "_by")
 
@@ -106,7 +106,7 @@ class ConsistentHashExchange(Exchange):
 class ModulusHashExchange(FanoutExchange):
     """An exchange that picks the destination by the routing key's hash; a change of the bindings moves most keys."""
 
-    type = "x-modulus-hash"
+    TYPE = "x-modulus-hash"
 
     __slots__ = ()
 
@@ -118,7 +118,7 @@ class ModulusHashExchange(FanoutExchange):
 class RandomExchange(Exchange):
     """An exchange that picks a binding at random. `draw` makes the choice; pass another one for repeatable routes."""
 
-    type = "x-random"
+    TYPE = "x-random"
 
     __slots__ = ("_draw", "_table")
 

@@ -97,7 +97,7 @@ Report: TypeAlias = "Callable[[str, Exception], None]"
 class OwnExchange(Exchange):
     """An exchange that asks the program's matcher."""
 
-    __slots__ = ("_identities", "_make", "_matcher", "_report", "type")
+    __slots__ = ("_identities", "_make", "_matcher", "_report")
 
     def __init__(
         self,
@@ -111,9 +111,10 @@ class OwnExchange(Exchange):
         internal: bool = False,
         arguments: Table | None = None,
     ) -> None:
-        self.type = type
         self._make, self._report = make, report
-        super().__init__(name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
+        super().__init__(
+            name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments, type=type
+        )
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         return tuple(dict.fromkeys(binding.destination for binding in self.matched(routing_keys, table)))

@@ -47,7 +47,7 @@ _DIGITS: Final = pattern(r"\+?\d{1,18}", ASCII)
 class DelayedMessageExchange(Exchange):
     """An exchange that delays messages and then routes as `inner` does. `types` are those x-delayed-type may name."""
 
-    type = "x-delayed-message"
+    TYPE = "x-delayed-message"
 
     __slots__ = ("_types", "inner")
 
@@ -97,7 +97,7 @@ class DelayedMessageExchange(Exchange):
 class RecentHistoryExchange(FanoutExchange):
     """A fanout exchange that remembers its last messages. `length` is their number."""
 
-    type = "x-recent-history"
+    TYPE = "x-recent-history"
 
     __slots__ = ("length",)
 

@@ -27,7 +27,7 @@ SYSTEM_EXCHANGE: Final = "amq.system"
 class SystemExchange(Exchange):
     """An exchange without bindings, whose messages the broker answers."""
 
-    type = "system"
+    TYPE = "system"
 
     __slots__ = ()
 
@@ -40,7 +40,8 @@ class SystemExchange(Exchange):
     def _attach(self, key: BindingIdentity, binding: Binding) -> None:
         raise AccessRefused(f"operation not permitted on the system exchange '{self.name}'")
 
-    _detach = _attach
+    def _detach(self, key: BindingIdentity, binding: Binding) -> None:
+        self._attach(key, binding)
 
 
 def is_reserved_service(routing_key: str) -> bool:
