@@ -11,11 +11,12 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from harebell.broker import Broker
+from harebell.broker.rules.parameters import Component
 from harebell.config import Limits
 from harebell.protocol.v091 import Content, Properties, Table, encode_content, methods as m
 from harebell.protocol.v091.codec import (
@@ -244,8 +245,12 @@ class Wire:
 class BrokerThread:
     """A Broker with an event loop of its own in a thread; `run` calls a function there and gives its result."""
 
-    def __init__(self, data: Path | None = None, *, sync: bool = True, events: bool = False, **limits: Any) -> None:
+    def __init__(
+        self, data: Path | None = None, *, sync: bool = True, events: bool = False,
+        components: Mapping[str, Component] | None = None, **limits: Any,
+    ) -> None:  # fmt: skip
         self._data, self._sync, self._events, self._limits = data, sync, events, Limits(**limits)
+        self._components = components
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
         self.problems: list[dict[str, object]] = []
@@ -253,7 +258,13 @@ class BrokerThread:
     def __enter__(self) -> Self:
         self._loop.set_exception_handler(lambda _, context: self.problems.append(context))
         self._thread.start()
-        self.broker = Broker(data=self._data, sync=self._sync, events=self._events, limits=self._limits)
+        self.broker = Broker(
+            data=self._data,
+            sync=self._sync,
+            events=self._events,
+            limits=self._limits,
+            components=self._components,
+        )
         try:
             asyncio.run_coroutine_threadsafe(self.broker.start(), self._loop).result(PATIENCE)
         except BaseException:

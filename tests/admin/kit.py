@@ -59,6 +59,8 @@ class Api:
             sent.setdefault("authorization", self.authorization)
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
+        if body is not None:
+            sent.setdefault("content-type", "application/json")
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, body, sent)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["BAD_REQUEST", "Answer", "Refused", "Stream", "bad_request", "encode", "not_found", "to_json"]
+__all__ = ["BAD_REQUEST", "Answer", "Refused", "Stream", "bad_request", "encode", "no_vhost", "not_found", "to_json"]
 
 JSON: Final = "application/json"
 
@@ -109,6 +109,11 @@ def bad_request(reason: str) -> Refused:
 def not_found() -> Refused:
     """RabbitMQ's words for any object that does not exist, or that the user must not see."""
     return Refused(404, "Object Not Found", "Not Found")
+
+
+def no_vhost(method: str) -> Refused:
+    """RabbitMQ's words for a virtual host that does not exist: others when something was to be made in it."""
+    return not_found() if method in ("GET", "DELETE") else Refused(404, "not_found", "vhost_not_found")
 
 
 def to_json(value: object, status: int = 200, headers: Mapping[str, str] = _NO_HEADERS) -> Answer:

@@ -105,17 +105,16 @@ class Listing(NamedTuple, Generic[T]):
     def _sorted(self, query: Mapping[str, str], items: Sequence[T]) -> Steps[Sequence[T]]:
         column, reverse = query.get("sort", ""), query.get("sort_reverse", "false").lower() == "true"
         if not column:
-            order = self.order
-            keys = [(order(each), number) for number, each in enumerate(items)]
+            keys = [(self.order(each), number) for number, each in enumerate(items)]
             yield
             return (yield from _in_order(keys, items, reverse))
-        quick, path = self.quick.get(column), column.split(".")
+        order, quick, path = self.order, self.quick.get(column), column.split(".")
         keys = []
         step = STEP if quick is None else QUICK_STEP
         for start in range(0, len(items), step):
             for number, each in enumerate(items[start : start + step], start):
                 value = quick(each) if quick is not None else _at(self.shape(each), path)
-                keys.append((_comparable(value), number))
+                keys.append(((_comparable(value), order(each)), number))
             yield
         return (yield from _in_order(keys, items, reverse))
 

@@ -93,7 +93,7 @@ class Management:
         await server.start()
         self._servers.append(server)
         protocol = "https" if tls is not None else "http"
-        self.context.listeners.append(Listener(protocol, self.hosts[0], server.port, tls is not None))
+        self.context.listeners.append(Listener(protocol, server.address, server.port, tls is not None))
         return server.port
 
     def reload_tls(self) -> None:

@@ -67,7 +67,7 @@ HEALTH: Final = (
     Endpoint("GET", "/api/health/checks/protocol-listener/{protocol}", M, node.protocol_listener, "Fails when there is no listener for the protocol"),
     Endpoint("GET", "/api/health/checks/virtual-hosts", M, node.virtual_hosts, "All virtual hosts run"),
     Endpoint("GET", "/api/health/checks/node-is-mirror-sync-critical", M, node.healthy, "Holds: there are no mirrors"),
-    Endpoint("GET", "/api/health/checks/node-is-quorum-critical", M, node.healthy, "Holds: there is one node"),
+    Endpoint("GET", "/api/health/checks/node-is-quorum-critical", M, node.only_node, "Holds: there is one node"),
     Endpoint("GET", "/api/health/checks/reached-target-cluster-size", M, node.healthy, "Holds: there is one node"),
     Endpoint("GET", "/api/health/checks/metadata-store/initialized", M, node.healthy, "Holds once there is an answer"),
     Endpoint("GET", "/api/health/checks/metadata-store/initialized/with-data", M, node.healthy, "The same"),

@@ -29,7 +29,7 @@ def test_short_queues_are_exact(own: ApiThread, arguments: dict[str, object], du
     queue = own.broker.node.vhosts["/"].queues["q"]
     found = own.run(lambda: sizes(queue, 0))
     assert (found.ready, found.in_memory, found.in_memory_count) == (sum(lengths), sum(lengths), len(lengths))
-    assert found.persistent is durable
+    assert found.persistent == durable
     assert found.memory > PER_QUEUE + sum(lengths)
     assert own.run(lambda: head_timestamp(queue)) == 1000
     assert own.api().get("/api/queues/%2F/q")["head_message_timestamp"] == 1000

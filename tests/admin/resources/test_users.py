@@ -169,7 +169,7 @@ def test_create_change_and_delete_a_virtual_host(api: Api, own: ApiThread) -> No
     assert api.get("/api/permissions/v/guest")["configure"] == ".*", "its creator has all permissions"
     assert api.put("/api/vhosts/v", {"tags": ["x"]}) == 204
     found = api.get("/api/vhosts/v")
-    assert (found["description"], found["tags"]) == ("for orders", ["x"]), "what is not named stays"
+    assert (found["description"], found["tags"]) == ("", ["x"]), "what is not named becomes empty, as with RabbitMQ"
     assert api("DELETE", "/api/vhosts/v").status == 204
     assert api("DELETE", "/api/vhosts/v").status == api("GET", "/api/vhosts/v").status == 404
     assert api("PUT", "/api/vhosts/v", {"default_queue_type": "none"}).status == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -31,7 +32,12 @@ class Gauges:
 
     def figures(self) -> tuple[int, ...]:
         """The figures of `sampler.GAUGES`, in their order."""
-        return (self.memory_used, self.descriptors_used, self.sockets_used, self.threads, self.disk_free)
+        io, collections = self.io, sum(each["collections"] for each in gc.get_stats())
+        return (
+            self.memory_used, self.descriptors_used, self.sockets_used, self.threads, self.disk_free,
+            self.context_switches, collections, io.get("read_bytes", 0), io.get("syscr", 0), io.get("write_bytes", 0),
+            io.get("syscw", 0), self._node.batch.commit.durations.count,
+        )  # fmt: skip
 
     @property
     def memory_used(self) -> int:

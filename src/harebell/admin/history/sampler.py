@@ -39,7 +39,10 @@ CHURN: Final = (
     "connection_created", "connection_closed", "channel_created", "channel_closed", "queue_declared", "queue_created",
     "queue_deleted",
 )  # fmt: skip
-GAUGES: Final = ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
+GAUGES: Final = (
+    "mem_used", "fd_used", "sockets_used", "proc_used", "disk_free", "context_switches", "gc_num", "io_read_bytes",
+    "io_read_count", "io_write_bytes", "io_write_count", "io_sync_count",
+)  # fmt: skip
 QUEUE: Final = (*QUEUE_LENGTHS, *QUEUE_COUNTS)
 EXCHANGE: Final = ("publish_in", "publish_out")
 CONNECTION: Final = OCTETS

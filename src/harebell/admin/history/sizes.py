@@ -8,7 +8,7 @@ of the ready ones. Messages that are only on disk have the average size of those
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Final, NamedTuple
@@ -26,13 +26,13 @@ PER_QUEUE: Final = 4096
 
 
 class Sizes(NamedTuple):
-    """Bytes and numbers of a queue's messages: `in_memory` of `ready`, `persistent` of both."""
+    """Bytes and numbers of a queue's messages. `in_memory` of `ready`; `persistent` is the part of all that is."""
 
     ready: int
     unacked: int
     in_memory: int
     in_memory_count: int
-    persistent: bool
+    persistent: float
     memory: int
 
 
@@ -41,33 +41,37 @@ def sizes(queue: Queue, unacked: int) -> Sizes:
     count = queue.message_count
     if isinstance(queue, StreamQueue):
         size = queue.log.size
-        return Sizes(size, 0, 0, 0, True, PER_QUEUE)
+        return Sizes(size, 0, 0, 0, 1.0, PER_QUEUE)
     if not isinstance(queue, ClassicQueue):
-        return Sizes(0, 0, 0, 0, False, PER_QUEUE)
-    held, bytes_held = _in_memory(queue)
+        return Sizes(0, 0, 0, 0, 0.0, PER_QUEUE)
+    held, bytes_held, persistent = _in_memory(queue)
     average = bytes_held / held if held else 0.0
     ready = bytes_held if held == count else round(average * count)
     memory = PER_QUEUE + held * PER_MESSAGE + bytes_held
-    return Sizes(ready, round(average * unacked), bytes_held, held, queue.stored, memory)
+    return Sizes(ready, round(average * unacked), bytes_held, held, persistent if queue.stored else 0.0, memory)
 
 
-def _in_memory(queue: ClassicQueue) -> tuple[int, int]:
-    """The number of messages in memory, and their bytes."""
+def _in_memory(queue: ClassicQueue) -> tuple[int, int, float]:
+    """The number of messages in memory, their bytes, and which part of them is persistent."""
     backlog, line = queue.backlog, queue.line
     if backlog is not None:
-        return backlog.count, backlog.bytes
+        return backlog.count, backlog.bytes, _persistent([held.message for held in islice(backlog, EXACT)])
     count = len(line.ready) + len(line.returned)
+    returned = [held.message for held in islice(line.returned, EXACT)]
     if count <= EXACT:
-        return count, _bytes(line.ready) + sum(held.size for held in line.returned)
+        sample = [*line.ready, *returned]
+        return count, _bytes(sample), _persistent(sample)
     some = EXACT // 2
-    sample = [*islice(line.ready, some), *islice(reversed(line.ready), some)]
-    if not sample:
-        sample = [held.message for held in line.returned[:EXACT]]
-    return count, round(_bytes(sample) / len(sample) * count)
+    sample = [*islice(line.ready, some), *islice(reversed(line.ready), some)] or returned
+    return count, round(_bytes(sample) / len(sample) * count), _persistent(sample)
 
 
 def _bytes(messages: Iterable[Message]) -> int:
     return sum(message.content.body_size for message in messages)
+
+
+def _persistent(messages: Sequence[Message]) -> float:
+    return sum(message.content.persistent for message in messages) / len(messages) if messages else 1.0
 
 
 def head_timestamp(queue: Queue) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from harebell.admin.answers import Answer, Refused, Stream, not_found
+from harebell.admin.answers import Answer, Refused, Stream, no_vhost
 from harebell.admin.http.requests import Request
 from harebell.routing.steps import Steps
 
@@ -81,7 +81,7 @@ def check(needs: Needs, request: Request) -> None:
                 allowed = here or (user.monitors if needs is Needs.SEEN else user.administers)
                 _require(allowed, "User not authorised to access virtual host")
             if vhost not in request.node.vhosts:
-                raise not_found()
+                raise no_vhost(request.method)
 
 
 def _require(allowed: bool, reason: str) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from harebell.admin.answers import bad_request, not_found
+from harebell.admin.answers import bad_request, no_vhost
 from harebell.admin.context import Context
 from harebell.admin.login.users import User
 from harebell.broker.node import Node
@@ -61,7 +61,7 @@ class Request:
         """The virtual host in the path. Refused when it does not exist."""
         vhost = self.node.vhosts.get(self.names["vhost"])
         if vhost is None:
-            raise not_found()
+            raise no_vhost(self.method)
         return vhost
 
     def flag(self, name: str) -> bool:

@@ -107,10 +107,10 @@ class _Connection(H11Protocol):
 
 
 class Server:
-    """The listeners of one application. `port` is the one that it listens on, once it has started."""
+    """The listeners of one application. It listens on `port`, and first on `address`, once it has started."""
 
     def __init__(self, app: App, hosts: Sequence[str], port: int, tls: ssl.SSLContext | None = None) -> None:
-        self.port = port
+        self.address, self.port = "", port
         self._hosts, self._tls = hosts, tls
         self._config = Config(
             app, log_config=None, lifespan="off", ws="none", interface="asgi3", timeout_keep_alive=IDLE_SECONDS,
@@ -129,7 +129,7 @@ class Server:
                 lambda: _Connection(self._config, self._state, last), sock=listening, ssl=self._tls, backlog=ACCEPTS
             )
             self._servers.append(deepen_backlog(server))
-        self.port = sockets[0].getsockname()[1]
+        self.address, self.port = sockets[0].getsockname()[:2]
 
     async def stop(self) -> None:
         """Close the listeners, let answers that are on their way go out, and end all connections."""

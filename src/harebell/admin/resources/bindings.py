@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, cast
 from urllib.parse import quote
 
-from harebell.admin.answers import Answer, not_found
+from harebell.admin.answers import Answer, Refused, not_found, to_json
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
 from harebell.admin.resources.objects import (
@@ -61,19 +61,26 @@ def list_of_vhost(request: Request) -> Steps[Answer]:
 
 
 def list_of_queue(request: Request) -> Steps[Answer]:
-    return (yield from _list(request, _to(request.vhost(), to_queue(queue_of(request).name))))
+    return (yield from _list(request, _to(request.vhost(), to_queue(request.names["queue"]))))
 
 
 def list_of_source(request: Request) -> Steps[Answer]:
-    return (yield from _list(request, exchange_of(request).bindings()))
+    router, name = request.vhost().router, exchange_name(request.names["exchange"])
+    return (yield from _list(request, router.exchange(name).bindings() if router.has_exchange(name) else ()))
 
 
 def list_of_destination(request: Request) -> Steps[Answer]:
-    return (yield from _list(request, _to(request.vhost(), to_exchange(exchange_of(request).name))))
+    return (yield from _list(request, _to(request.vhost(), to_exchange(exchange_name(request.names["exchange"])))))
 
 
 def list_between(request: Request) -> Steps[Answer]:
-    vhost, source, destination = _between(request)
+    """The bindings between two ends; none where one of them is missing, as with RabbitMQ."""
+    try:
+        vhost, source, destination = _between(request)
+    except Refused:
+        if request.names["kind"] not in ENDS:
+            raise
+        return to_json([])
     return (yield from _list(request, [each for each in _to(vhost, destination) if each.source == source]))
 
 

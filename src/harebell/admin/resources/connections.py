@@ -11,7 +11,7 @@ from harebell.admin.http.endpoint import NOT_AUTHORISED
 from harebell.admin.http.requests import Request
 from harebell.admin.listing import Listing
 from harebell.admin.resources.objects import NO_CONTENT, alone, number
-from harebell.admin.shapes.connections import channel, channel_alone, connection
+from harebell.admin.shapes.connections import channel, channel_alone, connection, connection_alone
 from harebell.admin.shapes.consumers import consumer
 from harebell.admin.shapes.names import channel_name
 from harebell.broker.clients import Channel, Connection, Subscription
@@ -92,7 +92,7 @@ def _connection(request: Request) -> Connection:
 
 
 def show_connection(request: Request) -> Answer:
-    return alone(request, connection(request.context, _connection(request), ranges_of(request.query)))
+    return alone(request, connection_alone(request.context, _connection(request), ranges_of(request.query)))
 
 
 def close(request: Request) -> Answer:

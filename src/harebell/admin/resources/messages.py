@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from harebell.admin.answers import Answer, bad_request, to_json
 from harebell.admin.http.requests import Request, field
-from harebell.admin.resources.objects import Operator, exchange_name, number, queue_of, wait_safe
+from harebell.admin.resources.objects import Operator, exchange_name, number, wait_safe
 from harebell.admin.shapes.messages import message
 from harebell.broker.operations.messages import Outcome, getting
 from harebell.broker.operations.publishing import publishing
@@ -126,7 +126,9 @@ def get(request: Request) -> Steps[Answer]:
         raise bad_request(f"ackmode is one of {', '.join(MODES)}, not '{mode}'")
     if encoding not in ENCODINGS:
         raise bad_request("Unsupported encoding. Please use auto or base64.")
-    it = queue_of(request)
+    it = vhost.queues.get(request.names["queue"])
+    if it is None:
+        raise NotFound(f"no queue '{request.names['queue']}' in vhost '{vhost.name}'")
     request.user.access(vhost).read_queue("get", it.name)
     it.check_access(Operator(request.user.name))
     while not it.drop_expired():

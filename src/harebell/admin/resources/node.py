@@ -23,7 +23,7 @@ from harebell.routing.steps import Steps
 
 __all__ = [
     "alarms", "aliveness", "certificate_expiration", "cluster_name", "deprecated_features", "extensions",
-    "feature_flags", "healthy", "in_service", "legacy_health_check", "memory", "nodes", "port_listener",
+    "feature_flags", "healthy", "in_service", "legacy_health_check", "memory", "nodes", "only_node", "port_listener",
     "protocol_listener", "put_cluster_name", "ready", "rebalance", "reset", "show_node", "show_overview", "version",
     "virtual_hosts",
 ]  # fmt: skip
@@ -141,6 +141,10 @@ def rebalance(request: Request) -> Answer:
 def healthy(request: Request) -> Answer:
     """A check that always holds here, because what it is about can not be otherwise."""
     return to_json({"status": "ok"})
+
+
+def only_node(request: Request) -> Answer:
+    return to_json({"status": "ok", "reason": "single node cluster"})
 
 
 def _failed(reason: str, **more: object) -> Answer:

@@ -39,19 +39,18 @@ def show(request: Request) -> Steps[Answer]:
 
 
 def put(request: Request) -> Answer:
-    """Create a virtual host, in which its creator gets all permissions, or change one."""
+    """Create a virtual host, in which its creator gets all permissions, or change one.
+
+    A description and tags that the body does not have become empty, as with RabbitMQ; the type of queues stays.
+    """
     node, name, body = request.node, request.names["vhost"], request.object()
     new = name not in node.vhosts
     definition = records.VirtualHost(name) if new else node.vhosts[name].definition
-    changes: dict[str, Any] = {}
-    if "description" in body:
-        changes["description"] = field(body, "description", str, "")
-    if "tags" in body:
-        changes["tags"] = tags_of(body["tags"])
+    changes: dict[str, Any] = {
+        "description": field(body, "description", str, ""), "tags": tags_of(body.get("tags", [])), "metadata": None,
+    }  # fmt: skip
     if "default_queue_type" in body:
         changes["default_queue_type"] = field(body, "default_queue_type", str, None)
-    if changes:
-        changes["metadata"] = None
     node.add_vhost(replace(definition, **changes))
     if new:
         node.users.set_permission(records.Permission(name, request.user.name, ".*", ".*", ".*"))

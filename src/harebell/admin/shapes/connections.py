@@ -13,7 +13,7 @@ from harebell.admin.shapes.stats import channel_stats, with_details
 from harebell.broker.clients import Channel, Connection
 from harebell.broker.operations.definitions import json_table
 
-__all__ = ["channel", "channel_alone", "connection"]
+__all__ = ["channel", "channel_alone", "connection", "connection_alone"]
 
 PROTOCOLS = {"{0,9,1}": "AMQP 0-9-1", "{0,10}": "AMQP 0-10"}
 
@@ -56,6 +56,12 @@ def connection(context: Context, it: Connection, ranges: Ranges = NONE) -> dict[
         "vhost": it.vhost.name,
         **with_details(context, context.sampler.connections, it, octets, ranges.data_rates),
     }
+
+
+def connection_alone(context: Context, it: Connection, ranges: Ranges) -> dict[str, Any]:
+    """A connection as it is alone: RabbitMQ writes "" there for what it has not of TLS, and null in lists."""
+    found = connection(context, it, ranges)
+    return {name: "" if value is None else value for name, value in found.items()}
 
 
 def channel(context: Context, it: Channel, ranges: Ranges = NONE) -> dict[str, Any]:

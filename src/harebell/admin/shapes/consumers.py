@@ -35,6 +35,7 @@ def consumer(context: Context, it: object) -> dict[str, Any]:
             "user": connection.user,
         },
         "consumer_tag": each.tag,
+        "consumer_timeout": queue.settings.consumer_timeout or context.node.consumer_timeout,
         "exclusive": each.exclusive,
         "prefetch_count": each.prefetch,
         "queue": {"name": queue.name, "vhost": channel.connection.vhost.name},

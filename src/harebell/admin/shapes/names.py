@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote_plus
 
 from harebell.routing.exchanges.exchange import Binding
 from harebell.routing.table_values import canonical
@@ -31,9 +31,9 @@ def channel_name(connection: str, number: int) -> str:
 def properties_key(binding: Binding) -> str:
     """The name of a binding among those between the same exchange and destination, for URLs.
 
-    As RabbitMQ's: the routing key, percent-encoded, and with arguments "~" and a hash of them; "~" for neither.
+    As RabbitMQ's: the routing key, as forms encode it, and with arguments "~" and a hash of them; "~" for neither.
     """
-    key = quote(binding.binding_key, safe="").replace("~", "%7E")
+    key = quote_plus(binding.binding_key).replace("~", "%7E")
     if not binding.arguments:
         return key or "~"
     digest = hashlib.sha256(repr(canonical(binding.arguments)).encode("utf-8", "backslashreplace")).digest()

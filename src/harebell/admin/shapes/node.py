@@ -6,7 +6,6 @@ works that wait for their turn the run queue.
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from typing import Any, Final
@@ -35,7 +34,7 @@ def node(context: Context, ranges: Ranges) -> dict[str, Any]:
     """The one node."""
     broker, gauges = context.node, context.gauges
     group, span = context.sampler.node, ranges.node_stats
-    io, limits, syncs = gauges.io, broker.limits, broker.batch.commit.durations
+    limits, syncs = broker.limits, broker.batch.commit.durations
     values = dict(zip(GAUGES, gauges.figures(), strict=True))
     return {
         "applications": [
@@ -49,7 +48,6 @@ def node(context: Context, ranges: Ranges) -> dict[str, Any]:
         "being_drained": broker.draining,
         "cluster_links": [],
         "config_files": [],
-        "context_switches": gauges.context_switches,
         "contexts": contexts(context),
         "db_dir": str(gauges.data),
         "disk_free_alarm": "disk" in broker.alarms,
@@ -57,13 +55,7 @@ def node(context: Context, ranges: Ranges) -> dict[str, Any]:
         "enabled_plugins": ["harebell_admin", *sorted(f"harebell_{each}" for each in broker.parameters.components)],
         "exchange_types": exchange_types(context),
         "fd_total": gauges.descriptors_total,
-        "gc_num": sum(each["collections"] for each in gc.get_stats()),
-        "io_read_bytes": io.get("read_bytes", 0),
-        "io_read_count": io.get("syscr", 0),
         "io_sync_avg_time": syncs.total / max(1, syncs.count) * 1000,
-        "io_sync_count": syncs.count,
-        "io_write_bytes": io.get("write_bytes", 0),
-        "io_write_count": io.get("syscw", 0),
         "log_files": ["-"],
         "mem_alarm": "memory" in broker.alarms,
         "mem_calculation_strategy": "rss",
@@ -133,7 +125,7 @@ def overview(context: Context, vhosts: list[VirtualHost], ranges: Ranges, *, who
     sums = context.counts.of(vhosts)
     found: dict[str, Any] = {
         "cluster_name": name.value if name is not None else broker.name,
-        "cluster_tags": [],
+        "cluster_tags": {},
         "default_queue_type": "classic",
         "disable_stats": False,
         "enable_queue_totals": False,
@@ -143,7 +135,7 @@ def overview(context: Context, vhosts: list[VirtualHost], ranges: Ranges, *, who
         "is_op_policy_updating_enabled": True,
         "management_version": version,
         "node": broker.name,
-        "node_tags": [],
+        "node_tags": {},
         "object_totals": {
             "channels": sums.channels,
             "connections": sums.connections,

@@ -31,7 +31,7 @@ def queue(context: Context, vhost: VirtualHost, queue: Queue, ranges: Ranges = N
     consumers = queue.consumers
     active = consumers.active if consumers.single else None
     exclusive = next((each for each in consumers if each.exclusive), None) if len(consumers) == 1 else None
-    persistent = queue.message_count + unacked if size.persistent else 0
+    persistent, total_bytes = size.persistent, size.ready + size.unacked
     free = _capacity(queue)
     found: dict[str, Any] = {
         "arguments": json_table(queue.arguments) if queue.arguments else {},
@@ -46,9 +46,9 @@ def queue(context: Context, vhost: VirtualHost, queue: Queue, ranges: Ranges = N
         "exclusive_consumer_tag": getattr(exclusive, "tag", None),
         "head_message_timestamp": head_timestamp(queue),
         "memory": size.memory,
-        "message_bytes": size.ready + size.unacked,
+        "message_bytes": total_bytes,
         "message_bytes_paged_out": max(0, size.ready - size.in_memory),
-        "message_bytes_persistent": size.ready + size.unacked if size.persistent else 0,
+        "message_bytes_persistent": round(total_bytes * persistent),
         "message_bytes_ram": size.in_memory + size.unacked,
         "message_bytes_ready": size.ready,
         "message_bytes_unacknowledged": size.unacked,
@@ -56,7 +56,7 @@ def queue(context: Context, vhost: VirtualHost, queue: Queue, ranges: Ranges = N
         "messages_delayed": queue.delayed_count,
         "messages_dlx": queue.dead_letter_count,
         "messages_paged_out": queue.message_count - size.in_memory_count,
-        "messages_persistent": persistent,
+        "messages_persistent": round((queue.message_count + unacked) * persistent),
         "messages_ram": size.in_memory_count + unacked,
         "messages_ready_ram": size.in_memory_count,
         "messages_unacknowledged_ram": unacked,

@@ -44,6 +44,8 @@ def getting(
         while len(got) < count and size < most_bytes:
             held = queue.take(getter)
             if held is None:
+                for each in counts:
+                    each.get_empty += 1
                 break
             size += held.size
             got.append((held, queue.message_count))
@@ -55,9 +57,6 @@ def getting(
                     each.get += 1
             if not len(got) % STEP:
                 yield
-        if not got:
-            for each in counts:
-                each.get_empty += 1
         if outcome == "reject":
             queue.reject((held.position, held) for held, _ in got)
         return got

@@ -84,7 +84,8 @@ def publishing(
     queues = tuple(each for each in sinks if isinstance(each, Queue))
     held = vhost.exchange_sinks(route, keys)
     vhost.counts.publish += 1
-    vhost.counts.drop_unroutable += not sinks and not held
+    vhost.counts.confirm += 1  # the caller is told what became of it, as a client is who publishes with "mandatory"
+    vhost.counts.return_unroutable += not sinks and not held
     vhost.count_publications(exchange, sinks, 1)
     accepted = yield from _published(vhost, message, (*sinks, *held), expires=ttl is not None)
     return Published(bool(sinks or held), accepted, any(queue.stored for queue in queues) or bool(held))
