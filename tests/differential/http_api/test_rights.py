@@ -36,7 +36,7 @@ def _statuses(api: Api, endpoints: list[Endpoint]) -> dict[str, dict[tuple[str, 
     users = dict(_peopled(api))
     found = {}
     for each in endpoints:
-        body = {} if each.reads else None
+        body: dict[str, str] | None = {} if each.reads else None
         found[f"{each.method} {each.path}"] = {
             user: own(each.method, _path(each), body).status for user, own in users.items()
         }
@@ -51,7 +51,7 @@ def _statuses(api: Api, endpoints: list[Endpoint]) -> dict[str, dict[tuple[str, 
 def test_rights(ours: Broker, theirs: Broker, version: str) -> None:
     endpoints = [each for each in ENDPOINTS if each.rabbitmq]
     mine, others = _statuses(ours.api, endpoints), _statuses(theirs.api, endpoints)
-    unwanted, met, compared = [], set(), 0
+    unwanted, met, compared = list[str](), set[str](), 0
     for name, users in others.items():
         if users["administrator", "in"] in UNUSED and set(users.values()) <= UNUSED:
             continue  # this version does not have it
