@@ -94,6 +94,7 @@ class ApiThread(BrokerThread):
             super().__exit__()
             raise
         self.run(lambda: relax(self.broker.node))
+        self.management.context.counts.factor = 0  # each answer has what was done before it was asked for
         return self
 
     def __exit__(self, *_: object) -> None:

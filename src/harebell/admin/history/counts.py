@@ -48,6 +48,7 @@ class Counts:
 
     unacked  the queues with unacknowledged messages, and how many
     totals   the sums of each virtual host
+    factor   how many times as long as it took to count the result is used again
     """
 
     def __init__(self, node: Node) -> None:
@@ -55,6 +56,7 @@ class Counts:
         self._stopwatch = node.batch.slices.stopwatch
         self.unacked: Counter[Queue] = Counter()
         self.totals: dict[VirtualHost, Totals] = {}
+        self.factor = FACTOR
         self._fresh_until = 0.0
         self._working = False
 
@@ -79,7 +81,7 @@ class Counts:
                 yield
                 began = stopwatch()
             now = stopwatch()
-            self._fresh_until = now + (spent + now - began) * FACTOR
+            self._fresh_until = now + (spent + now - began) * self.factor
         finally:
             self._working = False
 
