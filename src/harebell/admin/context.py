@@ -11,6 +11,7 @@ from harebell.admin.history.machine import Gauges
 from harebell.admin.history.memory import memory_by_part
 from harebell.admin.history.ranges import Rates
 from harebell.admin.history.sampler import Sampler
+from harebell.admin.live.feed import Feed
 from harebell.admin.login.gate import Gate
 from harebell.admin.login.sessions import Sessions
 from harebell.broker.node import Node
@@ -45,6 +46,7 @@ class Context:
         self.counts = Counts(node)
         self.sampler = Sampler(node, self.counts, gauges.figures)
         self.rates = Rates(self.sampler)
+        self.feed = Feed(node, self.counts, gauges.shown)
         self.sessions = Sessions(node.users)
         self.gate = Gate(node, self.sessions)
         self.certificate = certificate

@@ -108,6 +108,7 @@ class Management:
         """End answers that are on their way, and close the listeners."""
         if self._context is not None:
             self._context.sampler.stop()
+            self._context.feed.stop()
         for server in self._servers:
             await server.stop()
         self._servers = []

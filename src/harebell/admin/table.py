@@ -13,6 +13,7 @@ from harebell.admin.resources import (
     bindings,
     connections,
     definitions,
+    events,
     exchanges,
     identity,
     messages,
@@ -210,7 +211,10 @@ SHOVELS: Final = (
     Endpoint("DELETE", "/api/shovels/vhost/{vhost}/{name}/restart", POLICIES, shovels.restart, "Start it again"),
 )  # fmt: skip
 
+WATCHING: Final = (
+    Endpoint("GET", "/api/events", M, events.stream, "Server-sent events without an end: rows of objects with their rates, and changes", rabbitmq=False, query="topics", listens=True),
+)  # fmt: skip
 
 API: Final = (
-    *NODE, *HEALTH, *IDENTITY, *DEFINITIONS, *RULES, *CLIENTS, *TOPOLOGY, *VHOSTS_AND_USERS, *SHOVELS,
+    *NODE, *HEALTH, *IDENTITY, *DEFINITIONS, *RULES, *CLIENTS, *TOPOLOGY, *VHOSTS_AND_USERS, *SHOVELS, *WATCHING,
 )  # fmt: skip

@@ -39,6 +39,17 @@ class Gauges:
             io.get("syscw", 0), self._node.batch.commit.durations.count,
         )  # fmt: skip
 
+    def shown(self) -> Mapping[str, int]:
+        """The gauges that consoles show all the time, by RabbitMQ's names."""
+        return {
+            "mem_used": self.memory_used,
+            "mem_limit": self.memory_limit,
+            "mem_total": self.memory_total,
+            "disk_free": self.disk_free,
+            "fd_used": self.descriptors_used,
+            "fd_total": self.descriptors_total,
+        }
+
     @property
     def memory_used(self) -> int:
         """Bytes that the process occupies; 0 where that cannot be measured."""

@@ -91,7 +91,9 @@ class App:
             answer = Refused(500, "internal_server_error", "the broker's log says what failed").answer()
         patient = _patient(send)
         try:
-            if isinstance(answer, Stream):
+            if isinstance(answer, Stream) and scope["method"] == "HEAD":
+                await _send_answer(Answer(media=answer.media), patient, head=True)
+            elif isinstance(answer, Stream):
                 headers = {name.decode(): value.decode() for name, value in HEADERS}
                 await StreamingResponse(answer.parts, headers=headers, media_type=answer.media)(scope, receive, patient)
             else:

@@ -19,7 +19,7 @@ import binascii
 import ipaddress
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -36,6 +36,8 @@ __all__ = ["COOKIE", "Gate", "check_site"]
 log = logging.getLogger("harebell.admin.login")
 
 COOKIE: Final = "harebell_session"
+CONSOLE: Final = "x-harebell-console"
+"""The header of a console's requests: it asks for the password itself, so the browser must not."""
 CHALLENGE: Final = {"www-authenticate": 'Basic realm="RabbitMQ Management"'}
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 LONGEST: Final = 4096  # bytes of the header Authorization; names have 255, passwords are shorter than the rest
@@ -58,11 +60,23 @@ class Gate:
         if authorization is None:
             session = self._sessions.find(cookie(headers.get("cookie", "")))
             if session is None:
-                raise Refused(401, "not_authorized", "", headers=CHALLENGE, bare=True)
+                challenge = {} if CONSOLE in headers else CHALLENGE
+                raise Refused(401, "not_authorized", "", headers=challenge, bare=True)
             return self.admit(session.user, headers, host, session.id)
         name, password = credentials(authorization)
         await self.verify(name, password, host)
         return self.admit(name, headers, host)
+
+    def watch(self, user: User) -> Callable[[], bool]:
+        """A function that says whether the user is still logged in, and may use the API; to ask is no use of it."""
+        secret = self._sessions.secret(user.name)
+
+        def holds() -> bool:
+            if user.session is not None and not self._sessions.holds(user.session):
+                return False
+            return user.manages and self._sessions.secret(user.name) == secret
+
+        return holds
 
     async def verify(self, name: str, password: bytes, host: str) -> None:
         """Wait for the verdict on a password. Raises Refused."""

@@ -50,7 +50,7 @@ class Sessions:
             del self._sessions[own[0].id]
         if len(self._sessions) >= MOST:
             del self._sessions[next(iter(self._sessions))]
-        session = Session(user, self._secret(user), self._clock())
+        session = Session(user, self.secret(user), self._clock())
         self._sessions[session.id] = session
         return session
 
@@ -60,15 +60,25 @@ class Sessions:
         if session is None:
             return None
         now = self._clock()
-        if now - session.used > IDLE or now - session.began > LONGEST or session.secret != self._secret(session.user):
+        if self._ended(session, now):
             return None
         session.used = now
         self._sessions[id] = session
         return session
 
+    def holds(self, id: str) -> bool:
+        """Whether there is a session with that id, without using it."""
+        session = self._sessions.get(id)
+        return session is not None and not self._ended(session, self._clock())
+
+    def _ended(self, session: Session, now: float) -> bool:
+        late = now - session.used > IDLE or now - session.began > LONGEST
+        return late or session.secret != self.secret(session.user)
+
     def end(self, id: str) -> None:
         self._sessions.pop(id, None)
 
-    def _secret(self, name: str) -> object:
+    def secret(self, name: str) -> object:
+        """What a user's password is verified against now; None without such a user."""
         user = self._users.users.get(name)
         return None if user is None else (user.hashing_algorithm, user.password_hash)

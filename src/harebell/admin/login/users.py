@@ -65,6 +65,10 @@ class User:
         """Whether its lists have the virtual host."""
         return self.monitors or self.enters(vhost)
 
+    def entered(self) -> list[str]:
+        """The names of the virtual hosts that it has permissions in."""
+        return [name for name in self._node.vhosts if self.enters(name)]
+
     def seen(self) -> list[VirtualHost]:
         """The virtual hosts in its lists, by name."""
         vhosts = self._node.vhosts
