@@ -81,7 +81,7 @@ def same(one: KeptBranch, other: KeptBranch) -> bool:
             )
             for kept in each.messages
         ]  # fmt: skip
-        return each.key, each.xid, each.vhost, each.user, messages, each.taken, each.decided
+        return each.key, each.xid, each.vhost, each.user, messages, each.taken, each.decided, each.by_hand, each.outcome
 
     return told(one) == told(other)
 
@@ -104,13 +104,39 @@ def test_a_branch_comes_back(decided: bool) -> None:
 def test_decided_and_over() -> None:
     bench = Bench()
     one, two = bench.keep(b"one"), bench.keep(b"two")
-    bench.branches.decide(one)
+    bench.branches.decide(one, by_hand=False)
     bench.branches.end(two)
     bench.branches.close()
     (found,) = bench.restart()
     assert same(found, one)
-    assert found.decided
+    assert (found.decided, found.by_hand) == (True, False)
     bench.branches.end(found)
+    bench.branches.close()
+    assert bench.restart() == []
+
+
+def test_what_is_to_be_forgotten() -> None:
+    """Its outcome takes the place of what it held; one that was not on disk gets there with it."""
+    bench = Bench()
+    one, two = bench.keep(b"one"), KeptBranch((1, b"two", b""), "/", "u", [], [])
+    bench.branches.decide(one, by_hand=True)
+    bench.branches.close()
+    (found,) = bench.restart()
+    assert same(found, one)
+    assert (found.decided, found.by_hand) == (True, True)
+    bench.branches.remember(found, "committed by hand")
+    bench.branches.remember(two, "mixed")
+    bench.branches.close()
+    for _ in range(2):
+        first, second = bench.restart()
+        assert (first.key, first.xid, first.user) == (found.key, found.xid, found.user)
+        assert same(second, two)
+        assert (first.messages, first.taken, first.decided) == ([], [], False)
+        assert (first.outcome, second.outcome) == ("committed by hand", "mixed")
+        assert not bench.branches.note("q", [NUMBER.pack(first.key, 0)])
+    assert len(bench.disk.file(str(PATH))) < 400
+    bench.branches.end(first)
+    bench.branches.end(second)
     bench.branches.close()
     assert bench.restart() == []
 
@@ -138,14 +164,16 @@ def test_a_torn_end_is_cut(caplog: pytest.LogCaptureFixture) -> None:
 def test_after_damage_all_are_in_doubt(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     bench = Bench()
-    one = bench.keep(decided=True)
+    one = bench.keep()
+    bench.branches.decide(one, by_hand=True)
+    bench.branches.flush()
     size = len(bench.disk.file(str(PATH)))
     bench.keep()
     bench.branches.end(one)
     bench.branches.close()
     bench.disk.file(str(PATH))[size + 40] ^= 1
     (found,) = bench.restart()
-    assert (found.key, found.decided) == (one.key, False)
+    assert (found.key, found.decided, found.by_hand) == (one.key, False, False)
     assert f"is damaged at byte {size}" in caplog.text
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from harebell.broker.operations.administration import administer
+from harebell.broker.operations.administration import administer, administering
 from harebell.broker.transactions import branches as module
 from harebell.broker.v010 import dtx
 from harebell.protocol.v010 import Command, commands as c, structs as s
@@ -576,6 +576,125 @@ def test_the_end_within_any_write(one_phase: bool, commits: bool, power: int | N
 @given(one_phase=st.booleans(), commits=st.booleans(), after=st.integers(0, 34), power=st.integers(0, 1 << 16))
 def test_a_power_cut_within_any_write(one_phase: bool, commits: bool, after: int, power: int) -> None:
     Transfer(one_phase=one_phase, commits=commits).run(after, power)
+
+
+class Decision:
+    """An administrator decides about a prepared branch, and its manager asks for it after whatever happened."""
+
+    def __init__(self, command: str, *, full: bool) -> None:
+        self.command = command
+        self.kit = kit = DiskKit()
+        client = select(kit.peer().session(b"works"))
+        client.call(c.QueueDeclare("in", durable=True))
+        client.call(c.QueueDeclare("out", durable=True, arguments={"qpid.max_count": 1} if full else {}))
+        for body in (b"1", b"2"):
+            client.publish("in", body, delivery_mode=2)
+        client.subscribe("in")
+        start(client)
+        for number, content in client.taken():
+            client.publish("out", content.body, accept_mode=0, delivery_mode=2)
+            client.call(c.MessageAccept(((number, number),)))
+        end(client)
+        assert status(client, c.DtxPrepare(X)) == OK
+        self.outcome = HRB if command.startswith("roll") else MIX if full else COM
+        self.told = False
+        self.managers = 0
+
+    def decide(self) -> None:
+        def work() -> Iterator[None]:
+            yield from administering(
+                self.kit.node, {"do": self.command, "transaction": "1:transaction:branch", "vhost": "/"}
+            )
+            self.told = True
+
+        self.kit.node.batch.slices.run(work())
+        self.kit.node.batch.end()
+        while not self.told:
+            self.kit.sync()
+            self.kit.settle()
+
+    def run(self, after: int, power: int | None) -> bool:
+        """Die within the call after so many. Returns whether the process got that far."""
+        died = False
+        self.kit.disk.die(after)
+        try:
+            self.decide()
+        except Died:
+            died = True
+        self.kit.disk.heal()
+        self.kit.restart(power)
+        manager = self.manager()
+        (found,) = manager.ask(c.DtxRecover(), s.RecoverResult).in_doubt
+        assert xid(found) == (1, b"transaction", b"branch")
+        self.kit.sync()  # a commit that had begun is carried out
+        self.kit.settle()
+        if (answer := status(manager, c.DtxCommit(X))) == self.outcome:
+            self.check_outcome(manager)
+        else:
+            assert not self.told
+            assert answer in (OK, MIX)  # the administrator's decision is lost, who was not told that it was made
+        self.kit.close()
+        return died
+
+    def manager(self) -> Client:
+        self.kit.settle()
+        self.managers += 1
+        return self.kit.peer().session(b"manager %d" % self.managers)
+
+    def check_outcome(self, manager: Client) -> None:
+        committed = [] if self.outcome == HRB else [b"1"] if self.outcome == MIX else [b"1", b"2"]
+        for _ in range(2):
+            assert bodies(self.kit, "out") == committed
+            assert bodies(self.kit, "in") == ([b"1", b"2"] if self.outcome == HRB else [])
+            assert status(manager, c.DtxRollback(X)) == self.outcome
+            assert manager.ask(c.DtxRecover(), s.RecoverResult).in_doubt
+            self.kit.sync()
+            self.kit.restart(None)
+            manager = self.manager()
+        manager.call(c.DtxForget(X))
+        assert manager.exception is None
+        self.kit.sync()
+        self.kit.restart(None)
+        manager = self.manager()
+        assert not manager.ask(c.DtxRecover(), s.RecoverResult).in_doubt
+        assert status(manager, c.DtxCommit(X)) == 404
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize(
+    ("command", "full"),
+    [("commit-transaction", False), ("commit-transaction", True), ("roll-back-transaction", False)],
+)
+@pytest.mark.parametrize("power", [None, 1], ids=["kill", "power cut"])
+def test_a_decision_by_hand_outlives_the_broker(command: str, full: bool, power: int | None) -> None:
+    after = 0
+    while Decision(command, full=full).run(after, power):
+        after += 1 if power is None else 3
+    assert after > 2
+
+
+def test_a_mixed_outcome_outlives_the_broker() -> None:
+    decision = Decision("commit-transaction", full=True)
+    assert status(decision.manager(), c.DtxCommit(X)) == MIX
+    decision.kit.sync()
+    decision.check_outcome(decision.manager())
+    decision.kit.close()
+
+
+def test_what_was_decided_about_transient_messages_outlives_the_broker() -> None:
+    kit = DiskKit()
+    client = select(kit.peer().session(b"works"))
+    client.call(c.QueueDeclare("q"))
+    start(client)
+    client.publish("q", b"m")
+    end(client)
+    assert status(client, c.DtxPrepare(X)) == OK
+    administer(kit.node, {"do": "commit-transaction", "transaction": "1:transaction:branch", "vhost": "/"})
+    kit.node.batch.end()
+    kit.sync()
+    kit.restart(None)
+    assert status(kit.peer().session(b"manager"), c.DtxCommit(X)) == COM
+    kit.close()
 
 
 class Brokers:

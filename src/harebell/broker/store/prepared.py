@@ -1,14 +1,18 @@
 """The branches of distributed transactions that are prepared, or whose commit has begun: all or nothing, over a kill.
 
+And those whose outcome is not their manager's, until it forgets them: mixed, or decided by an administrator.
+
 The records of the file (`record_file`) are of branches:
 
     kind 1  the branch is prepared: what it holds
     kind 2  it is to be committed: what it holds, or nothing, when that was said before
     kind 3  it is over: its messages are in their queues, and those that it took are settled; or it was rolled back
+    kind 4  as kind 2, by an administrator's decision
+    kind 5  it is over, but to be forgotten: what became of it
 
 What a branch holds is JSON, its length before it (u32), and the frames of its messages behind it. The JSON has the xid,
 the virtual host, the user, the messages (queues, address, other marks, number of bytes) and the places in queues of
-the messages that it took.
+the messages that it took; in a record of kind 5 there are none of both, but the outcome.
 
 A commit that was interrupted is done again at the start: each message is stored with the branch and its place in it
 (`positions.NUMBER`), so that a queue that has it does not get it again. After damage all branches that can be read are
@@ -43,6 +47,9 @@ FRAME_MAX: Final = 131_072
 _PREPARED: Final = 1
 _COMMITTED: Final = 2
 _OVER: Final = 3
+_COMMITTED_BY_HAND: Final = 4
+_TO_FORGET: Final = 5
+_DECIDED: Final = (_COMMITTED, _COMMITTED_BY_HAND)
 
 
 class KeptMessage(NamedTuple):
@@ -58,10 +65,12 @@ class KeptBranch:
     key       how it is known there
     taken     queue and place of each message that it took
     decided   it is to be committed
+    by_hand   an administrator has decided that
+    outcome   what became of it, when it is over, but to be forgotten; else ""
     stored    the queues that have a message of the branch already, by its place in the branch
     """
 
-    __slots__ = ("decided", "key", "messages", "stored", "taken", "user", "vhost", "xid")
+    __slots__ = ("by_hand", "decided", "key", "messages", "outcome", "stored", "taken", "user", "vhost", "xid")
 
     def __init__(
         self,
@@ -77,7 +86,8 @@ class KeptBranch:
         self.user = user
         self.messages = messages
         self.taken = taken
-        self.decided = False
+        self.decided = self.by_hand = False
+        self.outcome = ""
         self.stored: dict[int, set[str]] = {}
 
     def encode(self) -> bytes:
@@ -96,6 +106,7 @@ class KeptBranch:
                 "user": self.user,
                 "messages": told,
                 "taken": self.taken,
+                **({"outcome": self.outcome} if self.outcome else {}),
             }
         ).encode()
         return b"".join((len(head).to_bytes(4, "big"), head, *frames))
@@ -113,7 +124,9 @@ class KeptBranch:
             messages.append(KeptMessage(message, None if queues is None else tuple(queues)))
         form, global_id, branch_id = told["xid"]
         xid = (form, b64decode(global_id), b64decode(branch_id))
-        return cls(xid, told["vhost"], told["user"], messages, [(queue, place) for queue, place in told["taken"]])
+        self = cls(xid, told["vhost"], told["user"], messages, [(queue, place) for queue, place in told["taken"]])
+        self.outcome = told.get("outcome", "")
+        return self
 
     def numbered(self, place: int) -> Message:
         """The message at that place, with its number."""
@@ -157,8 +170,11 @@ class PreparedBranches:
                 self.found[key] = branch = KeptBranch.decode(payload)
                 branch.key = key
             if key in self.found:
-                self.found[key].decided = kind == _COMMITTED and damage is None
-                self._live[key] = self._live.get(key, b"") + record(kind, key, payload)
+                branch = self.found[key]
+                branch.decided = kind in _DECIDED and damage is None
+                branch.by_hand = kind == _COMMITTED_BY_HAND and damage is None
+                before = b"" if kind == _TO_FORGET else self._live.get(key, b"")
+                self._live[key] = before + record(kind, key, payload)
         if self._file.size:
             self._file.rewrite(b"".join(self._live.values()))
 
@@ -177,10 +193,17 @@ class PreparedBranches:
         branch.key, branch.decided = secrets.token_bytes(8), decided
         self._add(branch.key, record(_COMMITTED if decided else _PREPARED, branch.key, branch.encode()))
 
-    def decide(self, branch: KeptBranch) -> None:
+    def decide(self, branch: KeptBranch, *, by_hand: bool) -> None:
         """Write that a prepared branch is to be committed."""
-        branch.decided = True
-        self._add(branch.key, record(_COMMITTED, branch.key))
+        branch.decided, branch.by_hand = True, by_hand
+        self._add(branch.key, record(_COMMITTED_BY_HAND if by_hand else _COMMITTED, branch.key))
+
+    def remember(self, branch: KeptBranch, outcome: str) -> None:
+        """Write what became of a branch that is over: it is to be forgotten, which `end` says then."""
+        branch.key = branch.key or secrets.token_bytes(8)
+        branch.messages, branch.taken, branch.outcome = [], [], outcome
+        self._live[branch.key] = data = record(_TO_FORGET, branch.key, branch.encode())
+        self._touch(data)
 
     def end(self, branch: KeptBranch) -> None:
         """Write that a branch is over."""

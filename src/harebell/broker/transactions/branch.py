@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Given, Message
@@ -36,6 +36,11 @@ class BranchState(Enum):
     MIXED = "mixed"  # a queue refused a message at the commit: its manager has to forget it
     COMMITTED_BY_HAND = "committed by hand"  # an administrator has decided, as above
     ROLLED_BACK_BY_HAND = "rolled back by hand"
+
+
+_IN_DOUBT: Final = frozenset(
+    {BranchState.PREPARED, BranchState.MIXED, BranchState.COMMITTED_BY_HAND, BranchState.ROLLED_BACK_BY_HAND}
+)
 
 
 class Publication(NamedTuple):
@@ -78,6 +83,12 @@ class Branch:
 
     def __str__(self) -> str:
         return f"transaction {self.name}"
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its manager has to do something about it: it is prepared, or its outcome is to be asked for."""
+        by_hand = self.kept is not None and self.kept.by_hand
+        return self.state in _IN_DOUBT or (self.state is BranchState.ENDING and by_hand)
 
     @property
     def name(self) -> str:

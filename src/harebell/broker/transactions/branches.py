@@ -6,8 +6,8 @@
   on disk before its `prepare` is answered.
 - A commit is written to the disk first, then its messages go to their queues, and what was taken is settled; it is
   complete when all of that is on disk. One that a kill interrupts is done to its end at the start (`store.prepared`).
-- A queue that refuses a message at the commit makes the outcome mixed: the branch stays until it is forgotten, as does
-  one that an administrator has decided about, until the broker stops. A queue that is gone gets nothing.
+- A queue that refuses a message at the commit makes the outcome mixed: the branch stays, over a restart too, until its
+  manager forgets it, as does one that an administrator has decided about. A queue that is gone gets nothing.
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ class Branches:
         self._cancel(branch)
         if self._branches.get((branch.vhost, branch.xid)) is branch:
             del self._branches[branch.vhost, branch.xid]
+        self._end_kept(branch)
 
     def forget_vhost(self, vhost: str) -> None:
         """A virtual host is deleted, with its branches."""
         for branch in [each for each in self if each.vhost == vhost]:
             self.forget(branch)
-            self._end_kept(branch)
 
     # -- the end of a branch -------------------------------------------------------------------------------------
 
@@ -143,16 +143,16 @@ class Branches:
             _number(branch, kept)
             yield from self._safe()
 
-    def committing(self, branch: Branch) -> Work:
+    def committing(self, branch: Branch, *, by_hand: bool = False) -> Work:
         """Commit a branch, prepared or not: everything is on disk at the end of the work.
 
-        It is forgotten then, unless a queue has refused a message.
+        It is forgotten then, unless a queue has refused a message, or it was done `by_hand`.
         """
         self._cancel(branch)
         branch.state = BranchState.ENDING
         kept = branch.kept
         if kept is not None:
-            self._prepared.decide(kept)
+            self._prepared.decide(kept, by_hand=by_hand)
         elif (kept := _to_keep(branch)) is not None:
             branch.kept = kept
             self._prepared.keep(kept, decided=True)
@@ -160,15 +160,18 @@ class Branches:
         if kept is not None:
             self._positions.busy += 1
             yield from self._safe()
-        yield from self._carrying_out(branch)
+        yield from self._carrying_out(branch, by_hand=by_hand)
         if branch.state is BranchState.ENDING:
             self.forget(branch)
 
-    def rolling_back(self, branch: Branch) -> Work:
-        """Roll a branch back, prepared or not, and forget it."""
+    def rolling_back(self, branch: Branch, *, by_hand: bool = False) -> Work:
+        """Roll a branch back, prepared or not, and forget it, unless it is done `by_hand`."""
         self._cancel(branch)
         branch.state = BranchState.ENDING
         yield from self._returning(branch)
+        if by_hand:
+            yield from self._remembering(branch, BranchState.ROLLED_BACK_BY_HAND)
+            return
         if branch.kept is not None:
             self._end_kept(branch)
             yield from self._safe()
@@ -176,12 +179,9 @@ class Branches:
 
     def deciding(self, branch: Branch, *, commits: bool) -> Work:
         """Commit or roll back a prepared branch in its manager's stead, who learns it from the next command for it."""
-        yield from self.committing(branch) if commits else self.rolling_back(branch)
-        if branch.state is BranchState.ENDING:
-            branch.state = BranchState.COMMITTED_BY_HAND if commits else BranchState.ROLLED_BACK_BY_HAND
-            self._branches[branch.vhost, branch.xid] = branch
+        yield from (self.committing if commits else self.rolling_back)(branch, by_hand=True)
 
-    def _carrying_out(self, branch: Branch) -> Work:
+    def _carrying_out(self, branch: Branch, *, by_hand: bool = False) -> Work:
         """Publish the messages and settle what was taken, and wait until that is on disk."""
         vhost, batch, kept = self._vhosts.get(branch.vhost), self._batch, branch.kept
         publications, branch.publications = branch.publications, []
@@ -214,13 +214,25 @@ class Branches:
         for queue in settled:
             queue.sync_settlements()
         if refused:
-            branch.state = BranchState.MIXED
             log.error("%s: %d messages were refused by their queues, the rest of it is committed", branch, refused)
         batch.cover_earlier()
         yield from self._safe()
-        if kept is not None:
+        if refused or by_hand:
+            yield from self._remembering(branch, BranchState.MIXED if refused else BranchState.COMMITTED_BY_HAND)
+        else:
             self._end_kept(branch)
+        if kept is not None:
             batch.when_safe(self._is_over)
+
+    def _remembering(self, branch: Branch, outcome: BranchState) -> Work:
+        """Let its manager learn what became of the branch, until it forgets it: on disk at the end of the work."""
+        if branch.vhost in self._vhosts and self._branches.setdefault((branch.vhost, branch.xid), branch) is branch:
+            branch.kept = branch.kept or KeptBranch(branch.xid, branch.vhost, branch.user, [], [])
+            self._prepared.remember(branch.kept, outcome.value)
+            yield from self._safe()
+        else:
+            self._end_kept(branch)
+        branch.state = outcome
 
     def _is_over(self) -> None:
         self._positions.busy -= 1
@@ -269,14 +281,20 @@ class Branches:
     def recover(self) -> None:
         """Take the branches that were prepared before the restart, and carry out the commits that had begun."""
         found, self._prepared.found = self._prepared.found, {}
-        for kept in found.values():
+        for kept in sorted(found.values(), key=lambda kept: kept.outcome != ""):
             branch = self._restore(kept)
-            if branch is None:
+            if branch is None or (kept.vhost, branch.xid) in self._branches:
                 self._prepared.end(kept)
+            elif kept.outcome:
+                branch.state = BranchState(kept.outcome)
+                self._branches[kept.vhost, branch.xid] = branch
             elif kept.decided:
                 log.warning("%s in vhost '%s': its commit was interrupted, and is done now", branch, kept.vhost)
                 self._positions.busy += 1
-                self._batch.slices.run(self._carrying_out(branch))
+                branch.state = BranchState.ENDING
+                if kept.by_hand:
+                    self._branches[kept.vhost, branch.xid] = branch
+                self._batch.slices.run(self._carrying_out(branch, by_hand=kept.by_hand))
             else:
                 log.info("%s in vhost '%s' is prepared", branch, kept.vhost)
                 branch.state = BranchState.PREPARED

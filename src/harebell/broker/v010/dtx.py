@@ -223,9 +223,7 @@ class DistributedTransactions:
         found = [
             s.Xid(*branch.xid).packed()
             for branch in self._branches
-            if branch.vhost == self._session.vhost.name
-            and self._may_end(branch)
-            and (branch.state is BranchState.PREPARED or branch.state in _HEURISTIC)
+            if branch.vhost == self._session.vhost.name and self._may_end(branch) and branch.in_doubt
         ]
         return s.RecoverResult(found)
 
