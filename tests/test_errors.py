@@ -25,6 +25,8 @@ GIVEN: dict[str, Any] = {
     "class_id": 50,
     "method_id": 10,
     "message": "it failed",
+    "text": "2 of 3 queues could not be archived",
+    "archived": {"q": 3},
     "publish_tags": (1, 2),
     "orphaned": (2,),
     "failures": {3: errors.Nacked("full", (4,)), 5: errors.NotFound("no queue", 60, 20)},

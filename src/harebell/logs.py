@@ -20,6 +20,8 @@ MOST_PART: Final = 500  # characters of one argument: a name and an error text a
 MOST_LINE: Final = 2000
 
 LOGGERS: Final = (
+    "harebell.admin",
+    "harebell.admin.login",
     "harebell.bridge",
     "harebell.broker",
     "harebell.broker.connection",
@@ -37,6 +39,7 @@ LOGGERS: Final = (
     "harebell.broker.vhost",
     "harebell.channels",
     "harebell.client",
+    "harebell.django",
     "harebell.serve",
     "harebell.spark",
     "harebell.testing",

@@ -21,6 +21,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN if how == "deaf" else stop)
 with socket.create_server((environ["RABBITMQ_NODE_IP_ADDRESS"], int(environ["RABBITMQ_NODE_PORT"]))) as server:
     say("listens, with " + pathlib.Path(environ["RABBITMQ_CONFIG_FILE"]).read_text().strip())
     pathlib.Path(environ["RABBITMQ_PID_FILE"]).write_text(f"{os.getpid()}\\n")
+    say("Server startup complete; 2 plugins started.")
     while True:
         peer, _ = server.accept()
         with peer:

@@ -4,6 +4,7 @@
 extra `admin`.
 """
 
+import harebell.logs  # noqa: F401  log records are one line each
 from harebell.admin.management import Management
 
 __all__ = ["Management"]
