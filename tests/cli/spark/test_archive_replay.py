@@ -34,10 +34,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "text"),
     [
         (["archive", "box"], "harebell: name the queues to archive, or say --compact or --verify\n"),
-        (
-            ["archive", "box", "q", "--every", "0s"],
-            "harebell: --every takes a time of more than nothing, such as 30s\n",
-        ),
         (["archive", "--tap", "--compact", "box"], "harebell: --tap is for queues: name them\n"),
         (
             ["archive", "box", "q", "--management-url", "http://localhost"],

@@ -56,8 +56,11 @@ def test_every_origin(harebell_server: Any, spark: SparkSession, tmp_path: Path)
         (tmp_path / "others" / "letter.parquet").write_text("Dear Sir or Madam, this is not Parquet")
         with pytest.raises(InvalidArgument, match="is no archive, and has no Parquet files that Spark can read"):
             messages(spark, Origin("", archive=str(tmp_path / "others")), tmp_path)
-        with pytest.raises(InvalidArgument, match="leave out --take"):
-            messages(spark, Origin(broker.url, stream, take=True), tmp_path)
+        unused = messages(spark, Origin(broker.url, stream, take=True, spool=str(tmp_path / "unused")), tmp_path)
+        assert unused.what == f"stream queue {stream}, of which reading takes nothing: --take is unused"
+        assert not (tmp_path / "unused").exists()
+        with pytest.raises(InvalidArgument, match="leave out --ticket"):
+            messages(spark, Origin(broker.url, stream, take=True, ticket="monday"), tmp_path)
         with pytest.raises(InvalidArgument, match="without a limit"):
             messages(spark, taking, tmp_path, limit=2)
     finally:

@@ -15,7 +15,8 @@ from cyclopts import Parameter, validators
 from rich.table import Table
 from rich.text import Text
 
-from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, check_broker, run_job
+from harebell.cli.spark.checks import asked_queue, check_broker, timed
+from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
 from harebell.errors import ArchiveIncomplete, DataLoss, InvalidArgument, PreconditionFailed
@@ -39,7 +40,9 @@ def archive(
     every: Annotated[
         timedelta | None,
         Parameter(
-            help="Run until Ctrl-C, with a batch every 30s, 5m, ...; left out: archive what the queues have now."
+            help="Run until Ctrl-C, with a batch every 30s, 5m, ...; left out: archive what the queues have now.",
+            converter=timed,
+            allow_leading_hyphen=True,
         ),
     ] = None,
     key_words: Annotated[
@@ -74,8 +77,6 @@ def archive(
     """
     if not (queues or compact or verify):
         raise InvalidArgument("name the queues to archive, or say --compact or --verify")
-    if every is not None and every.total_seconds() <= 0:
-        raise InvalidArgument("--every takes a time of more than nothing, such as 30s")
     if tap and not queues:
         raise InvalidArgument("--tap is for queues: name them")
     if management_url is not None and not tap:
@@ -91,10 +92,9 @@ def archive(
     stop = threading.Event()
     results = Display(new_console())
     prepared = None
+    cluster.settings()
     if queues:
-        # What is wrong is said before Spark starts.
         check_broker(url)
-        cluster.settings()
         if tap:
             queues = tuple(_tapped(results, url, queue, management_url) for queue in queues)
         prepared = prepare(
@@ -131,10 +131,9 @@ def archive(
 
 def _tapped(results: Display, url: str, queue: str, management_url: str | None) -> str:
     """The stream queue to archive instead of `queue`: its tap, or the queue itself if it is a stream queue."""
-    from harebell.spark.connection import probe_family
     from harebell.spark.streams.tap import tap
 
-    if probe_family(url, queue, TAP_SECONDS) == "stream":
+    if asked_queue(url, queue) == "stream":
         return queue
     try:
         made = tap(url, queue, management_url=management_url, timeout=TAP_SECONDS)

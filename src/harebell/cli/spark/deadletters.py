@@ -15,6 +15,7 @@ from cyclopts import Parameter, validators
 from rich.table import Table
 
 from harebell.cli.html.page import clip
+from harebell.cli.spark.checks import asked_queue, check_exchange, check_output
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
 from harebell.cli.terminal.output import say
 from harebell.errors import InvalidArgument
@@ -119,10 +120,21 @@ def deadletters(
     check(asked, redrive, origin)
     if archive is not None:
         check_folder(archive)
+    check_output("--report", report)
+    check_output("--json", json_file)
+    check_output("--spool", spool, folder=True)
+    cluster.settings()
+    if dead_letter_queue is not None:
+        kind = asked_queue(url, dead_letter_queue)
+        if redrive and kind == "stream":
+            raise InvalidArgument("--redrive takes from a classic or quorum queue; a stream keeps what it has")
+        origin = origin.of(kind)
+        if redrive and not dry_run:
+            check_exchange(url, to_exchange, "--to-exchange")
     with ExitStack() as stack:
         peeked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
         work = _Work(origin, Path(stack.enter_context(peeked)), top, asked if redrive else None)
-        found = run_job("deadletters", cluster, work.run, broker=url if archive is None else None)
+        found = run_job("deadletters", cluster, work.run)
     if report is not None:
         from harebell.cli.spark.deadletters_page import page
 

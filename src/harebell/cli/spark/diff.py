@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
+from harebell.cli.spark.checks import check_output
 from harebell.cli.spark.simulate_input import Messages, topology_from
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.spark.tables import file_text, listing, right, wide_console
@@ -52,6 +53,10 @@ def diff(
         raise InvalidArgument(f"--top is 1 or more, not {top}")
     old, new = topology_from(before, vhost), topology_from(after, vhost)
 
+    check_output("--html", html)
+    cluster.settings()
+    messages.ask(url)
+
     def work(spark: SparkSession, display: Display) -> Difference:
         from harebell.spark.jobs.diff import diff as differing
 
@@ -62,7 +67,7 @@ def diff(
                 duration=messages.duration, top=top,
             )  # fmt: skip
 
-    found = run_job("diff", cluster, work, broker=messages.broker(url))
+    found = run_job("diff", cluster, work)
     failed = failures(found, fail_on)
     if html is not None:
         from harebell.cli.spark.simulate_page import diff_page

@@ -11,12 +11,14 @@ from cyclopts import Parameter, validators
 from rich.table import Table
 from rich.text import Text
 
+from harebell.cli.spark.checks import check_broker, check_exchange, check_period
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from harebell.spark.jobs.archive.layout import Table as Archive
     from harebell.spark.jobs.replay import Pace, Preview, Selection, Target
     from harebell.spark.runtime.session import SparkSession
 
@@ -112,12 +114,23 @@ def replay(
     publishes at most a thousand messages of each connection twice.
     """
     from harebell.spark.jobs.archive.table import find_table
+    from harebell.spark.jobs.replay.state import State
 
     selection, target, pace = chosen.selection(), how.target(), how.pace()
     if resume is not None and (chosen != Chosen() or how != How() or dry_run):
         raise InvalidArgument("--resume goes on with what was asked for at first: leave the other options out")
 
-    find_table(folder)
+    check_period(chosen.since, chosen.until)
+    cluster.settings()
+    table = find_table(folder)
+    check(table, selection)
+    if resume is not None:
+        State(table.root, resume).plan()
+    elif how.name is not None:
+        State(table.root, how.name)
+    if not dry_run:
+        check_broker(url)
+        check_exchange(url, how.to_exchange, "--to-exchange")
     results = Display(new_console())
 
     def work(spark: SparkSession, display: Display) -> int:
@@ -144,7 +157,18 @@ def replay(
             )
         return 0
 
-    return run_job("replay", cluster, work, broker=None if dry_run else url)
+    return run_job("replay", cluster, work)
+
+
+def check(table: Archive, selection: Selection) -> None:
+    """Raises InvalidArgument for a queue that the archive has no messages of."""
+    from harebell.spark.jobs.archive.layout import folder_name
+
+    there = {file.queue for file in table.files()}
+    for queue in selection.queues:
+        if folder_name(queue) not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise InvalidArgument(f"the archive {table.root} has no messages of queue '{queue}'; it has: {known}")
 
 
 class _Shown:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 from rich.console import Console
 
+from harebell.cli.spark.checks import check_output
 from harebell.cli.spark.simulate_input import Messages, topology_from
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.spark.tables import (
@@ -137,6 +138,10 @@ def simulate(
     if connections is None:
         connections = profile.users if profile is not None else 0
 
+    check_output("--html", html)
+    cluster.settings()
+    messages.ask(url)
+
     def work(spark: SparkSession, display: Display) -> Simulation:
         from harebell.spark.jobs.simulate import simulate as simulated
 
@@ -147,7 +152,7 @@ def simulate(
                 duration=messages.duration, top=top,
             )  # fmt: skip
 
-    result = run_job("simulate", cluster, work, broker=messages.broker(url))
+    result = run_job("simulate", cluster, work)
     planned = plan(result, topology, rates, limits, connections=connections)
     if html is not None:
         from harebell.cli.spark.simulate_page import page

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
+from harebell.cli.spark.checks import asked_queue
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -118,9 +119,13 @@ class Messages:
                 return 1.0
         return MINUTE
 
-    def broker(self, url: str) -> str | None:
-        """The URL of the broker that the messages need, or None."""
-        return None if self.queue is None else url
+    def ask(self, url: str) -> None:
+        """Ask the broker, where the messages are in a queue. Raises NotFound, InvalidArgument when it is no stream."""
+        if self.queue is not None and asked_queue(url, self.queue) != "stream":
+            raise InvalidArgument(
+                f"queue '{self.queue}' is no stream queue, which reading leaves as it is: tap it first (harebell spark "
+                "tap), or give an archive"
+            )
 
 
 def topology_from(path: Path, vhost: str | None) -> Topology:

@@ -7,6 +7,7 @@ when the job fails.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from cyclopts import Parameter
 
+from harebell.cli.spark.checks import check_broker
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
 from harebell.cli.terminal.log_file import logging_into, stderr_into, tail
@@ -25,13 +27,14 @@ from harebell.errors import HarebellError, InvalidArgument
 if TYPE_CHECKING:
     from harebell.spark.runtime.session import SparkSession
 
-__all__ = ["DEFAULT_URL", "Cluster", "JsonFile", "ReportFile", "Url", "check_broker", "run_job"]
+__all__ = ["DEFAULT_URL", "Cluster", "JsonFile", "ReportFile", "Url", "run_job"]
 
 T = TypeVar("T")
 
+_MASTER: Final = re.compile(r"local|local\[(\d+|\*)(,\d+)?\]|local-cluster\[.+\]|yarn|(spark|k8s|sc)://.+")
+
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 OURS: Final = ("local", "sc://")  # masters whose Python has the package: this Python, or that of a Connect server
-ANSWER_SECONDS: Final = 10.0
 PY_FILES: Final = "spark.submit.pyFiles"
 
 Url = Annotated[
@@ -60,8 +63,13 @@ class Cluster:
     conf: Annotated[tuple[str, ...], Parameter(help="A Spark setting as KEY=VALUE; may be repeated.")] = ()
 
     def settings(self) -> dict[str, str]:
-        """The settings of `conf` by name. Raises InvalidArgument for one that is not KEY=VALUE."""
+        """The settings of `conf` by name. Raises InvalidArgument for one that is not KEY=VALUE, and for no master."""
         settings = {}
+        if not _MASTER.fullmatch(self.master):
+            raise InvalidArgument(
+                f"--master is {self.master!r}; it takes local, local[2], local[*], spark://host:7077, yarn, "
+                "k8s://https://host:443 or sc://host"
+            )
         for text in self.conf:
             key, equals, value = text.partition("=")
             if not (key and equals):
@@ -118,11 +126,3 @@ def run_job(
                 raise ours from error
             shown.say(tail(log))
             raise
-
-
-def check_broker(url: str) -> None:
-    """Connect to the broker and log in. Raises ConnectionLost, AccessRefused, ... when that fails."""
-    from harebell.spark.connection import Link
-    from harebell.spark.options.address import Address
-
-    Link(Address(url), ANSWER_SECONDS).close()

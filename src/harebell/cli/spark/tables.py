@@ -30,6 +30,7 @@ WIDTH: Final = 140
 def file_text(path: Path, text: str) -> None:
     """Write a file. Raises InvalidArgument when it cannot be written."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidArgument(f"{path}: {error.strerror}") from None

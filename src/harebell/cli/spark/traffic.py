@@ -8,10 +8,11 @@ import tempfile
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
+from harebell.cli.spark.checks import asked_queue, check_broker, check_output, check_period, duration
 from harebell.cli.spark.deadletters import table
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
 from harebell.cli.terminal.output import say
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from harebell.spark.runtime.session import SparkSession
 
 __all__ = ["traffic"]
-
-UNITS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
 def traffic(
@@ -106,10 +105,20 @@ def traffic(
         by, None if window is None else whole("window", window), pattern, words, where, aware(since), aware(until),
         None if gap is None else length("gap", gap), top, capacity, consumer_rate,
     )  # fmt: skip
+    check_period(since, until)
+    check_output("--report", report)
+    check_output("--json", json_file)
+    check_output("--spool", spool, folder=True)
+    check_output("--csv", csv_folder, folder=True)
+    cluster.settings()
+    if queue is not None:
+        origin = origin.of(asked_queue(url, queue))
+    elif archive is None:
+        check_broker(url)
     with ExitStack() as stack:
         peeked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
         work = _Work(origin, seconds, Path(stack.enter_context(peeked)), asked)
-        found = run_job("traffic", cluster, work.run, broker=url if archive is None else None)
+        found = run_job("traffic", cluster, work.run)
     if report is not None:
         from harebell.cli.spark.traffic_page import page
 
@@ -132,18 +141,11 @@ def traffic(
 
 def length(name: str, text: str) -> float:
     """The seconds in a text such as "90", "90s", "1.5m", "2h" or "1d". Raises InvalidArgument."""
-    digits = text.rstrip("smhdin")
-    try:
-        seconds = float(digits) * UNITS[text[len(digits) :] or "s"]
-    except (ValueError, KeyError):
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise InvalidArgument(f"--{name} is {text!r}; it takes a length of time such as 30s, 5m or 1h")
-    return seconds
+    return duration(name, text, plain="s")
 
 
 def whole(name: str, text: str) -> int:
-    """`length` in whole seconds. Raises InvalidArgument."""
+    """A length of time in whole seconds. Raises InvalidArgument."""
     seconds = length(name, text)
     if seconds != int(seconds):
         raise InvalidArgument(f"--{name} is {text!r}; it takes whole seconds")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from harebell.errors import InvalidArgument
 from harebell.spark.connection import probe_family, retrying
@@ -35,6 +35,7 @@ class Origin:
     take     drain a classic or quorum queue instead of peeking into it
     ticket   the drain's name; one that exists is read again, and nothing is taken any more
     spool    the folder of drained messages, None for the default
+    unused   `take` was asked for, and the queue is a stream queue
     """
 
     url: str
@@ -43,6 +44,7 @@ class Origin:
     take: bool = False
     ticket: str | None = None
     spool: str | None = None
+    unused: bool = False
 
     def check(self) -> None:
         """Raises InvalidArgument for options that exclude each other."""
@@ -54,6 +56,17 @@ class Origin:
             raise InvalidArgument("--ticket names what --take drains: give --take too")
         if self.spool is not None and not self.take:
             raise InvalidArgument("--spool is the folder that --take drains into: give --take too")
+
+    def of(self, kind: Literal["stream", "spool"]) -> Origin:
+        """The origin for a queue of that kind: reading a stream queue takes nothing, so `take` and `spool` are unused.
+
+        Raises InvalidArgument for a `ticket`, which a stream queue does not have.
+        """
+        if kind == "spool" or not self.take:
+            return self
+        if self.ticket is not None:
+            raise InvalidArgument(f"queue '{self.queue}' is a stream queue, which is not drained: leave out --ticket")
+        return replace(self, take=False, spool=None, unused=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +91,10 @@ def messages(
     url, queue = origin.url, origin.queue
     kind = retrying(lambda: probe_family(url, queue, TIMEOUT), RETRY, f"asking what queue {queue} is")
     reader = spark.read.format("amqp").option("url", url).option("queue", queue)
+    origin = origin.of(kind)
     if kind == "stream":
-        if origin.take:
-            raise InvalidArgument(f"queue '{queue}' is a stream queue: reading takes nothing from it; leave out --take")
-        return Messages(_limited(reader.option("queueType", "stream").load(), limit), f"stream queue {queue}")
+        what = f"stream queue {queue}" + (", of which reading takes nothing: --take is unused" if origin.unused else "")
+        return Messages(_limited(reader.option("queueType", "stream").load(), limit), what)
     if origin.take:
         if limit is not None:
             raise InvalidArgument("--take drains what the queue has: it goes without a limit")

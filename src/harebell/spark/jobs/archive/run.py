@@ -108,9 +108,9 @@ def prepare(
     every: float | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Prepared:
-    """What `archive` checks before it needs Spark: arguments, the folder, and whether the queues are there.
+    """What `archive` does before it needs Spark: checks arguments, folder and queues, and then makes the archive.
 
-    Raises as `archive` does, and makes nothing.
+    Raises as `archive` does; then nothing is made.
     """
     if not queues:
         raise InvalidArgument("name at least one queue to archive")
@@ -124,17 +124,14 @@ def prepare(
     given = {"maxMessagesPerTrigger": str(MESSAGES_PER_BATCH), **(options or {}), "url": url}
     with ThreadPoolExecutor(PLANNED_AT_ONCE, "asking") as pool:
         runs = list(pool.map(lambda queue: QueueRun(queue, given), queues))
-    return Prepared(path, table, key_words, every, runs)
+    return Prepared(make_table(path, table), key_words, every, runs)
 
 
 class Prepared:
     """A run of `archive` that is checked, and can be started once."""
 
-    def __init__(
-        self, path: str | os.PathLike[str], table: Format, key_words: int, every: float | None,
-        runs: Sequence[QueueRun],
-    ) -> None:  # fmt: skip
-        self._path, self._format, self._key_words, self._every, self._runs = path, table, key_words, every, runs
+    def __init__(self, table: Table, key_words: int, every: float | None, runs: Sequence[QueueRun]) -> None:
+        self._table, self._key_words, self._every, self._runs = table, key_words, every, runs
 
     def run(
         self,
@@ -144,8 +141,7 @@ class Prepared:
         notice: Callable[[str], None] = log.warning,
     ) -> Archived:
         """Archives; as `archive` says."""
-        runs, every = self._runs, self._every
-        table = make_table(self._path, self._format)
+        runs, every, table = self._runs, self._every, self._table
         with ExitStack() as stack:
             bounds = BoundsReader(runs[0].options)
             stack.callback(bounds.close)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Final
 
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive.layout import OWN, Format, Table
@@ -11,11 +13,13 @@ from harebell.spark.jobs.archive.manifest import Manifest
 
 __all__ = ["check_table", "find_table", "make_table"]
 
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path has lost one of its slashes
+
 
 def local(path: str | os.PathLike[str]) -> Path:
     """The archive's folder, absolute. Raises InvalidArgument for a URL: commits need a file system's own link."""
     text = os.fspath(path)
-    if "://" in text:
+    if _URL.match(text):
         raise InvalidArgument(f"an archive is a folder on a (shared) file system, not {text!r}")
     return Path(text).absolute()
 
