@@ -21,21 +21,35 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType
 
-from harebell.errors import InvalidArgument
+from harebell.errors import HarebellError, InvalidArgument
 from harebell.spark.connection import probe_family, retrying
-from harebell.spark.options import SourceOptions, payload_options, refuse, sink_options, source_options
+from harebell.spark.options import (
+    SinkOptions,
+    SourceOptions,
+    check_read,
+    payload_options,
+    refuse,
+    sink_options,
+    source_options,
+)
 from harebell.spark.payload.avro import avro_type, schema_text
 from harebell.spark.payload.projection import check_rows, payload_schema
 from harebell.spark.queues.reader import SpoolReader, SpoolStreamReader
 from harebell.spark.sampling import sampled_type
 from harebell.spark.schema import row_schema
-from harebell.spark.sink.writer import StreamWriter, Writer
+from harebell.spark.shown_errors import Refused, shown
+from harebell.spark.sink.writer import StreamWriter, Writer, check_target
 from harebell.spark.streams.reader import StreamQueueReader, StreamQueueStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["AmqpDataSource"]
+
+_CHECKED: Final[list[SinkOptions]] = []
+"""The options of streaming writes whose broker and exchange this process has asked for."""
+
+_READS: Final = frozenset(("queue", "queues", "queuepattern", "superstream"))
 
 _STREAMING_SAMPLE: Final = (
     "a streaming read with payload=json needs option 'payloadSchema': a sample would be another one at every start; "
@@ -55,8 +69,10 @@ class AmqpDataSource(DataSource):
     def name(cls) -> str:
         return "amqp"
 
+    @shown
     def schema(self) -> StructType | str:
         self._described = True
+        self._check_names()
         payload = payload_options(self.options)
         if payload.format == "binary":
             return row_schema()
@@ -66,6 +82,7 @@ class AmqpDataSource(DataSource):
             return payload_schema(payload, avro_type(schema_text(payload.schema or "")))
         return payload_schema(payload, payload.schema or self._sampled())
 
+    @shown
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._checked(schema, streaming=False)
         if family(options) == "stream":
@@ -73,18 +90,39 @@ class AmqpDataSource(DataSource):
         return SpoolReader(options, schema, options.ticket or self._ticket)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = self._checked(schema, streaming=True)
-        if family(options) == "stream":
-            return StreamQueueStreamReader(options, schema)
-        return SpoolStreamReader(options, schema)
+        try:
+            options = self._checked(schema, streaming=True)
+            if family(options) == "stream":
+                return StreamQueueStreamReader(options, schema)
+            return SpoolStreamReader(options, schema)
+        except HarebellError as error:
+            return Refused(error)
 
+    @shown
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise InvalidArgument("format 'amqp' cannot overwrite: messages are added; use mode('append')")
-        return Writer(sink_options(self.options), schema)
+        options = sink_options(self.options)
+        writer = Writer(options, schema)
+        check_target(options)
+        return writer
 
+    @shown
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamWriter(sink_options(self.options), schema)
+        options = sink_options(self.options)
+        writer = StreamWriter(options, schema)
+        if options not in _CHECKED:  # the process that plans batches lives on; a connection for each would be too many
+            check_target(options)
+            _CHECKED.append(options)
+        return writer
+
+    def _check_names(self) -> None:
+        """Raises InvalidArgument for options that suit neither kind of read, before the action that reads.
+
+        Spark asks for a schema when a DataFrame is made, and does not say for what; options of a write are left alone.
+        """
+        if not _READS.isdisjoint(name.lower() for name in self.options):
+            check_read(self.options)
 
     def _checked(self, schema: StructType, streaming: bool) -> SourceOptions:
         """The options of a read with these columns."""
@@ -129,7 +167,7 @@ def family(options: SourceOptions) -> Literal["stream", "spool"]:
         kinds = {
             queue: retrying(
                 lambda queue=queue: probe_family(options.url, queue, options.timeout),  # type: ignore[misc]
-                options.retry_timeout,
+                options.first_patience,
                 f"asking what queue {queue} is",
             )
             for queue in options.queues

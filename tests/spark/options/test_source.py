@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -50,7 +51,11 @@ def test_the_url_comes_from_the_environment_when_it_is_not_given(monkeypatch: py
         ({"queue": "a", "prefetch": "many"}, "takes a number"),
         ({"queue": "a", "failondataloss": "no"}, "true, false"),
         ({"queue": "a", "startingoffsets": "now"}, "startingOffsets"),
-        ({"queue": "a", "startingoffsets": '{"b": 1}'}, '{"a": 0}'),
+        ({"queue": "a", "startingoffsets": '{"b": 1}'}, "a position for 'b', which is none of the queues .*: a"),
+        ({"queue": "orders", "startingoffsets": '{"order": 1}'}, r"for 'order' \(is it 'orders'\?\)"),
+        ({"queue": "a,b", "startingoffsets": '{"a": 1}'}, "no position for queue 'b'"),
+        ({"queue": "a", "prefech": "3"}, r"'prefech' for a read \(is it 'prefetch'\?\)"),
+        ({"queue": "a", "queuetype": "steam"}, r"'steam' \(is it 'stream'\?\)"),
         ({"queue": "a", "startingoffsets": '{"a": -1}'}, "startingOffsets"),
         ({"queue": "a", "endingoffsets": '{"a": true}'}, "endingOffsets"),
         ({"queue": "a", "url": "http://x"}, "amqp://"),
@@ -99,12 +104,41 @@ def test_an_ending_is_for_batch_reads_and_a_ticket_too() -> None:
             source_options({"queue": "a", name: value}, streaming=True)
 
 
-def test_options_that_the_kind_of_queue_excludes() -> None:
-    with pytest.raises(InvalidArgument, match="'spool' means nothing for a stream queue"):
-        refuse(source_options({"queue": "a", "spool": "/x"}, streaming=False), "stream")
-    with pytest.raises(InvalidArgument, match="'startingOffsets' means nothing for a classic or quorum queue"):
-        refuse(source_options({"queue": "a", "startingOffsets": "latest"}, streaming=False), "spool")
-    refuse(source_options({"queue": "a", "spool": "/x"}, streaming=False), "spool")
+KINDS: list[tuple[str, str, Literal["stream", "spool"], str]] = [
+    ("spool", "/x", "stream", "unused"),
+    ("dedupWindow", "5", "stream", "unused"),
+    ("ordered", "true", "stream", "obeyed"),
+    ("ticket", "t", "stream", "refused"),
+    ("startingOffsets", "latest", "stream", "obeyed"),
+    ("failOnDataLoss", "false", "stream", "obeyed"),
+    ("spool", "/x", "spool", "obeyed"),
+    ("ordered", "true", "spool", "obeyed"),
+    ("ticket", "t", "spool", "obeyed"),
+    ("failOnDataLoss", "false", "spool", "unused"),
+    ("startingOffsets", "latest", "spool", "refused"),
+    ("endingOffsets", "latest", "spool", "refused"),
+    ("startingTimestamp", "5", "spool", "refused"),
+    ("routingKeyPattern", "#", "spool", "refused"),
+    ("filterValues", "a", "spool", "refused"),
+]
+
+
+@pytest.mark.parametrize("name, value, kind, outcome", KINDS)
+def test_options_of_the_other_kind_of_queue(
+    name: str, value: str, kind: Literal["stream", "spool"], outcome: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What would choose messages is refused; how the other kind is read does not matter, and is said once."""
+    queue = f"{name}.{kind}"
+    options = source_options({"queue": queue, name: value}, streaming=False)
+    if outcome == "refused":
+        with pytest.raises(InvalidArgument, match=f"'{name}' means nothing for a .* queue .{queue}"):
+            refuse(options, kind)
+        return
+    for _ in range(2):
+        refuse(options, kind)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (outcome == "unused")
+    assert all(f"option '{name}' is unused for a" in each and queue in each for each in said)
 
 
 def test_the_default_spool_is_not_in_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

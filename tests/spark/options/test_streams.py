@@ -25,9 +25,7 @@ def test_where_to_start(text: str, place: object) -> None:
     assert batch(startingOffsets=text).stream.starting == place
 
 
-@pytest.mark.parametrize(
-    "text", ["", "bogus", "12", "-1", '{"a": -1}', '{"a": true}', '{"b": 1}', "{", "1x", '{"a": 1.5}']
-)
+@pytest.mark.parametrize("text", ["", "bogus", "12", "-1", '{"a": -1}', '{"a": true}', "{", "1x", '{"a": 1.5}'])
 def test_where_not(text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"startingOffsets.*takes 'earliest'.*a span such as '1h'"):
         batch(startingOffsets=text)

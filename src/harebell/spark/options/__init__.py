@@ -1,7 +1,8 @@
 """The options of format("amqp"): names, defaults, checks. One frozen record per role (`source`, `sink`).
 
 Rules: Spark hands options over with lower-cased names and text values; a name that is not known, or that has no
-meaning in the role it was given for, is refused with the list of those that have. Nothing is accepted and ignored.
+meaning in the role it was given for, is refused with the list of those that have. What only says how another kind of
+queue is read is unused, and that is logged; nothing else is accepted and ignored.
 `address` says where the broker is, `streams` and `positions` what to read of stream queues, `payload` what to make of
 bodies, `values` how a value is checked. This package opens no connection and imports nothing third-party.
 """
@@ -10,12 +11,13 @@ from __future__ import annotations
 
 from harebell.spark.options.payload import PayloadOptions, payload_options
 from harebell.spark.options.sink import SinkOptions, sink_options
-from harebell.spark.options.source import SourceOptions, default_spool, refuse, source_options
+from harebell.spark.options.source import SourceOptions, check_read, default_spool, refuse, source_options
 
 __all__ = [
     "PayloadOptions",
     "SinkOptions",
     "SourceOptions",
+    "check_read",
     "default_spool",
     "payload_options",
     "refuse",

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from harebell.errors import InvalidArgument
+from harebell.spark.options.values import suggested
 
 __all__ = ["Position", "Positions", "moment", "position_of", "positions"]
 
@@ -46,9 +47,25 @@ def positions(name: str, text: str, queues: Collection[str], words: Collection[s
         return position
     found = {queue: position_of(value, words) for queue, value in given.items()}
     known = {queue: position for queue, position in found.items() if position is not None}
-    if len(known) < len(found) or (queues and set(known) != set(queues)):
+    if len(known) < len(found):
         raise _refusal(name, text, queues, words)
+    if queues:
+        _check_names(name, known, queues)
     return known
+
+
+def _check_names(name: str, known: Collection[str], queues: Collection[str]) -> None:
+    """Raises InvalidArgument unless there is a position for each queue, and none for another."""
+    unknown = [queue for queue in known if queue not in queues]
+    if unknown:
+        near = suggested(unknown[0], dict(zip(queues, queues, strict=True)))
+        raise InvalidArgument(
+            f"option '{name}' has a position for '{unknown[0]}'{near}, which is none of the queues that are read: "
+            f"{', '.join(queues)}"
+        )
+    missing = [queue for queue in queues if queue not in known]
+    if missing:
+        raise InvalidArgument(f"option '{name}' has no position for queue '{missing[0]}': give one for each queue")
 
 
 def position_of(value: object, words: Collection[str] = tuple(WORDS)) -> Position | None:

@@ -9,7 +9,7 @@ from typing import Final, Literal, cast
 
 from harebell.errors import InvalidArgument
 from harebell.spark.options.address import OPTIONS, Address, address
-from harebell.spark.options.values import choice, flag, known, number
+from harebell.spark.options.values import choice, first_patience, flag, known, number
 
 __all__ = ["SinkOptions", "sink_options"]
 
@@ -68,6 +68,7 @@ class SinkOptions:
     timeout: float
     retry_timeout: float
     blocked_timeout: float
+    first_patience: float  # for a broker that does not answer at the start of a write
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -93,6 +94,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         timeout=number(given, "timeout", float, 0.001, 30.0),
         retry_timeout=number(given, "retryTimeout", float, 0, 60.0),
         blocked_timeout=number(given, "blockedTimeout", float, 0.001, 300.0),
+        first_patience=first_patience(given),
     )
     _check_sink(checked, given)
     return checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from harebell.spark.options import streams
 from harebell.spark.options.address import OPTIONS, Address, address
 from harebell.spark.options.payload import BINARY, PAYLOAD, PayloadOptions, payload_options
 from harebell.spark.options.streams import StreamOptions, stream_options
-from harebell.spark.options.values import choice, flag, known, number, number_if_given
+from harebell.spark.options.values import choice, first_patience, flag, known, number, number_if_given
 
-__all__ = ["SourceOptions", "default_spool", "refuse", "source_options"]
+__all__ = ["SourceOptions", "check_read", "default_spool", "refuse", "source_options"]
+
+log = logging.getLogger("harebell.spark")
 
 QueueType = Literal["auto", "stream", "classic", "quorum"]
 
@@ -28,9 +31,15 @@ _SOURCE: Final = (
     "queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout",
 )  # fmt: skip
 _SPOOL: Final = ("spool", "dedupWindow", "ordered")
+# Options of one kind of queue that change nothing about which messages are read.
+UNUSED: Final = frozenset(("spool", "dedupWindow", "failOnDataLoss"))
+OBEYED: Final = frozenset(("ordered",))  # by both kinds
 _PER_TRIGGER: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay")
 SOURCE_BATCH: Final = (*_SOURCE, *streams.BOTH, *streams.BATCH, *_SPOOL, "ticket", *PAYLOAD)
 SOURCE_STREAM: Final = (*_SOURCE, *streams.BOTH, *_PER_TRIGGER, *_SPOOL, *PAYLOAD)
+
+
+_said: set[tuple[str, str]] = set()  # (option, queues) that this process has logged as unused
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ class SourceOptions:
     timeout: float
     read_timeout: float
     retry_timeout: float
+    first_patience: float  # for a broker that does not answer at the start of a read
     given: frozenset[str]  # the lower-cased names that the caller wrote, to refuse those that a queue type excludes
     payload: PayloadOptions = BINARY
 
@@ -73,6 +83,18 @@ class SourceOptions:
 def default_spool() -> Path:
     """The default of the option `spool`, the folder of drained messages: $XDG_STATE_HOME/harebell/spool."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "harebell" / "spool"
+
+
+def check_read(options: Mapping[str, str]) -> None:
+    """Raises InvalidArgument for options that suit neither a batch read nor a streaming one."""
+    known(options, tuple(dict.fromkeys((*SOURCE_BATCH, *SOURCE_STREAM))), "read")
+    try:
+        source_options(options, streaming=False)
+    except InvalidArgument as refusal:
+        try:
+            source_options(options, streaming=True)
+        except InvalidArgument:
+            raise refusal from None
 
 
 def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions:
@@ -116,20 +138,28 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         timeout=number(given, "timeout", float, 0.001, 30.0),
         read_timeout=number(given, "readTimeout", float, 0.001, 30.0),
         retry_timeout=number(given, "retryTimeout", float, 0, 60.0),
+        first_patience=first_patience(given),
         given=frozenset(given),
         payload=payload_options(given),
     )
 
 
 def refuse(options: SourceOptions, family: Literal["stream", "spool"]) -> None:
-    """Raises InvalidArgument when an option was given that has no meaning for this kind of queue."""
+    """Raises InvalidArgument when an option was given that chooses messages, and cannot for this kind of queue.
+
+    One that only says how the other kind is read is unused, which is logged: a job may be written for any queue.
+    """
     others, kind, rest = (
         ((*_SPOOL, "ticket"), "a stream queue", "classic and quorum queues")
         if family == "stream"
         else ((*streams.BOTH, *streams.BATCH), "a classic or quorum queue", "stream queues")
     )
+    names = ", ".join(options.queues)
     for name in others:
-        if name.lower() in options.given:
-            raise InvalidArgument(
-                f"option '{name}' means nothing for {kind} ({', '.join(options.queues)}); it is for {rest}"
-            )
+        if name.lower() not in options.given or name in OBEYED:
+            continue
+        if name not in UNUSED:
+            raise InvalidArgument(f"option '{name}' means nothing for {kind} ({names}); it is for {rest}")
+        if (name, names) not in _said:
+            _said.add((name, names))
+            log.warning("option '%s' is unused for %s (%s); it is for %s", name, kind, names, rest)

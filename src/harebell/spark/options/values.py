@@ -6,13 +6,17 @@ Each function raises InvalidArgument, whose text names the option as users write
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from harebell.errors import InvalidArgument
 
-__all__ = ["choice", "flag", "known", "number", "number_if_given"]
+__all__ = ["choice", "first_patience", "flag", "known", "number", "number_if_given", "suggested"]
 
 N = TypeVar("N", int, float)
+
+FIRST_PATIENCE: Final = 2.5
+_NEAR: Final = 0.7  # of difflib's likeness: "prefech" is "prefetch", "offsets" is not "startingOffsets"
 
 # What Spark itself puts among a source's or sink's options. `path` is the argument of load() and save().
 SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
@@ -20,19 +24,28 @@ SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
 
 def known(options: Mapping[str, str], names: tuple[str, ...], role: str) -> dict[str, str]:
     """The options by their lower-cased names; each of them must be among `names`."""
-    known = {name.lower() for name in names}
+    known = {name.lower(): name for name in names}
     given = {key.lower(): value for key, value in options.items()}
     for key in given:
         if key not in known and key not in SPARKS_OWN:
-            raise InvalidArgument(f"format 'amqp' has no option '{key}' for a {role}; it has: {', '.join(names)}")
+            raise InvalidArgument(
+                f"format 'amqp' has no option '{key}' for a {role}{suggested(key, known)}; it has: {', '.join(names)}"
+            )
     return given
+
+
+def suggested(word: str, known: Mapping[str, str]) -> str:
+    """A question after the one of the known words that a wrong one may mean, in brackets; "" where none is near."""
+    near = get_close_matches(word, known, 1, _NEAR)
+    return f" (is it '{known[near[0]]}'?)" if near else ""
 
 
 def choice(given: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
     """One of the allowed values."""
     value = given.get(name.lower(), default).strip().lower()
     if value not in allowed:
-        raise InvalidArgument(f"option '{name}' is {value!r}; it takes one of: {', '.join(allowed)}")
+        near = suggested(value, dict(zip(allowed, allowed, strict=True)))
+        raise InvalidArgument(f"option '{name}' is {value!r}{near}; it takes one of: {', '.join(allowed)}")
     return value
 
 
@@ -63,6 +76,14 @@ def number(
         limit = f"at least {least}" if most is None else f"{least} to {most}"
         raise InvalidArgument(f"option '{name}' is {text!r}; it takes a number, {limit}")
     return value
+
+
+def first_patience(given: Mapping[str, str]) -> float:
+    """Seconds for a broker that does not answer when a read or write begins: a wrong address is to be said soon.
+
+    `retryTimeout`, where it is given, holds then too.
+    """
+    return number(given, "retryTimeout", float, 0, FIRST_PATIENCE)
 
 
 def number_if_given(given: Mapping[str, str], name: str) -> int | None:

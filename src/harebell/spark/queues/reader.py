@@ -31,6 +31,7 @@ from harebell.spark.queues.segments import is_acked, read_segment, writing
 from harebell.spark.queues.spool import Spool, Ticket
 from harebell.spark.schema import arrow_schema, project
 from harebell.spark.shares import even_shares, water_fill
+from harebell.spark.shown_errors import shown, shown_rows
 from harebell.synced_files import make_folder
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class SpoolPartition(InputPartition):
         self.size = size
 
 
+@shown_rows
 def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one partition, as Arrow batches."""
     if not isinstance(partition, SpoolPartition):
@@ -86,6 +88,7 @@ class SpoolReader(DataSourceReader):
         self._schema = schema
         self._ticket = ticket
 
+    @shown
     def partitions(self) -> Sequence[InputPartition]:
         planned: list[InputPartition] = []
         for queue in self._options.queues:
@@ -103,7 +106,7 @@ class SpoolReader(DataSourceReader):
             with Link(self._options.url, self._options.timeout) as link:
                 return link.count(queue)
 
-        return [*even_shares(retrying(count, self._options.retry_timeout, "asking for the queue's length"), parts)]
+        return [*even_shares(retrying(count, self._options.first_patience, "asking for the queue's length"), parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._schema, partition)
@@ -135,6 +138,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._link: Link | None = None
+        self._patience = options.first_patience  # until the broker has answered once
         self._initial: dict[str, Any] | None = None
         self._left: dict[str, int] | None = None  # what an availableNow query may still take
         self._planned: dict[str, Any] | None = None  # the end of the batch that `_left` does not know of yet
@@ -148,6 +152,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = {"drain": uuid.uuid4().hex, "n": 0, "parts": parts_per_queue(self._options), "rows": {}}
         return self._initial
 
+    @shown
     def prepareForTriggerAvailableNow(self) -> None:
         self._left, self._planned = self._counts(), None
 
@@ -155,6 +160,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_messages
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @shown
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         self._remove_before(start)
         counts = self._counts()
@@ -174,6 +180,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planned["bytes"] = self._options.max_bytes
         return self._planned
 
+    @shown
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             return []
@@ -232,7 +239,9 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._close()
                 raise
 
-        return retrying(once, self._options.retry_timeout, "asking for queue lengths")
+        counts = retrying(once, self._patience, "asking for queue lengths")
+        self._patience = self._options.retry_timeout
+        return counts
 
     def _close(self) -> None:
         link, self._link = self._link, None

@@ -22,6 +22,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from harebell.errors import NotFound
+from harebell.spark.connection import Link, retrying
+from harebell.spark.shown_errors import shown
 from harebell.spark.sink.publisher import TaskPublisher, publish_in_transaction
 from harebell.spark.sink.row_encoding import Part, RowEncoder, check_columns
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
     from harebell.spark.options import SinkOptions
 
-__all__ = ["Published", "StreamWriter", "Writer", "publish"]
+__all__ = ["Published", "StreamWriter", "Writer", "check_target", "publish"]
 
 log = logging.getLogger("harebell.spark")
 
@@ -69,6 +72,23 @@ def publish(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: Str
     return Published(publisher.counts)
 
 
+def check_target(options: SinkOptions) -> None:
+    """Asks the broker for the exchange of the options, so that what no task can cure is said before there are tasks.
+
+    Raises ConnectionLost when the broker does not answer soon, AccessRefused, NotFound for a missing exchange.
+    """
+
+    def ask() -> None:
+        with Link(options.url, options.timeout) as link:
+            if options.exchange:
+                try:
+                    link.channel.exchange_declare(options.exchange, passive=True)
+                except NotFound as error:
+                    raise NotFound(f"{error.detail}: the sink declares nothing, declare it first") from error
+
+    retrying(ask, options.first_patience, "asking for the exchange")
+
+
 def report(messages: Iterable[WriterCommitMessage | None], what: str) -> Counter[str]:
     """Logs the totals of a write, as a warning when not all messages have arrived; returns them."""
     totals: Counter[str] = Counter()
@@ -102,6 +122,7 @@ class Writer(DataSourceArrowWriter):
         self._schema = schema
         self._write_id = uuid.uuid4().hex[:8]
 
+    @shown
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         return publish(iterator, self._options, self._schema, f"{self._write_id}/0/{_task().partitionId()}")
 
@@ -122,6 +143,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._schema = schema
 
+    @shown
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         task = _task()
         get: Callable[[str], str | None] = task.getLocalProperty

@@ -80,6 +80,7 @@ class BoundsReader:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._patience = options.first_patience  # until the broker has answered once
         self._idle: list[Link] = []
         self._described = True  # unless the user may not ask that
         self.product: str | None = None  # of the broker, once it was asked anything
@@ -190,9 +191,10 @@ class BoundsReader:
                 link.close()  # a consumer may be left on it; a fresh one is simpler than knowing
                 raise
             self._idle.append(link)
+            self._patience = self._options.retry_timeout
             return answer
 
-        return retrying(once, self._options.retry_timeout, what)
+        return retrying(once, self._patience, what)
 
 
 def read_bounds(

@@ -26,19 +26,22 @@ __all__ = ["management", "queue_names"]
 LONGEST_ANSWER: Final = 64 << 20  # bytes: a hundred thousand queues are some 40 MB of amq.stats
 
 
-def queue_names(options: SourceOptions) -> tuple[str, ...]:
-    """The stream queues that the options mean, now. Raises NotFound when a pattern or super-stream has none yet."""
-    wanted = options.stream
+def queue_names(options: SourceOptions, patience: float | None = None) -> tuple[str, ...]:
+    """The stream queues that the options mean, now. Raises NotFound when a pattern or super-stream has none yet.
+
+    patience  seconds for a broker that does not answer; None: retry_timeout
+    """
+    wanted, seconds = options.stream, options.retry_timeout if patience is None else patience
     if wanted.pattern is not None:
         pattern = wanted.pattern
-        names = retrying(lambda: _streams(options), options.retry_timeout, "asking for the names of queues")
+        names = retrying(lambda: _streams(options), seconds, "asking for the names of queues")
         found = sorted((name for name in names if pattern.fullmatch(name)), key=_natural)
         if not found:
             raise errors.NotFound(f"no stream queue's name matches queuePattern {pattern.pattern!r} yet")
         return tuple(found)
     if wanted.superstream is not None:
         name = wanted.superstream
-        return retrying(lambda: _partitions(options, name), options.retry_timeout, f"looking for partitions of {name}")
+        return retrying(lambda: _partitions(options, name), seconds, f"looking for partitions of {name}")
     return options.queues
 
 

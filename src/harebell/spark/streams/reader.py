@@ -26,6 +26,7 @@ from harebell.errors import InvalidArgument
 from harebell.spark.options import SourceOptions
 from harebell.spark.options.streams import position_for
 from harebell.spark.payload.projection import RowProjection
+from harebell.spark.shown_errors import shown, shown_rows
 from harebell.spark.streams import offsets
 from harebell.spark.streams.batch_size import available, rows_for_bytes
 from harebell.spark.streams.bounds import BoundsReader, StreamBounds
@@ -56,6 +57,7 @@ class RangePartition(InputPartition):
         self.wanted = wanted
 
 
+@shown_rows
 def read_partition(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one partition, as Arrow batches."""
     if not isinstance(partition, RangePartition):
@@ -67,8 +69,9 @@ def read_partition(options: SourceOptions, schema: StructType, partition: InputP
 
 
 def plan(options: SourceOptions, ranges: list[Range]) -> Sequence[InputPartition]:
-    """The partitions of a batch: every range, cut so that there are about `minPartitions` tasks."""
-    return [RangePartition(piece) for piece in offsets.split(ranges, options.min_partitions, LEAST_SPLIT)]
+    """The partitions of a batch: every range, cut so that there are about `minPartitions` tasks unless `ordered`."""
+    pieces = ranges if options.ordered else offsets.split(ranges, options.min_partitions, LEAST_SPLIT)
+    return [RangePartition(piece) for piece in pieces]
 
 
 class StreamQueueReader(DataSourceReader):
@@ -78,11 +81,12 @@ class StreamQueueReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @shown
     def partitions(self) -> Sequence[InputPartition]:
         options, bounds = self._options, BoundsReader(self._options)
         ranges = []
         try:
-            for queue in queue_names(options):
+            for queue in queue_names(options, options.first_patience):
                 start = bounds.number_at(queue, position_for(options.stream.starting, queue))
                 ending = options.stream.ending
                 position = ending.get(queue, "latest") if isinstance(ending, dict) else ending
@@ -119,6 +123,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
 
     # The driver's long-lived process calls these:
 
+    @shown
     def initialOffset(self) -> Offsets:
         if self._initial is None:
             starting = self._options.stream.starting
@@ -130,6 +135,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             )
         return self._initial
 
+    @shown
     def prepareForTriggerAvailableNow(self) -> None:
         self._targets = {queue: bounds.tail for queue, bounds in self._bounds_reader().of(self._queues()).items()}
 
@@ -139,6 +145,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             return ReadMaxRows(options.max_messages)
         return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
+    @shown
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Offsets:
         queues = self._with_vanished(start)
         reached = {queue: entry["next"] for queue, entry in start.items()}
@@ -174,6 +181,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def reportLatestOffset(self) -> Offsets | None:
         return offsets.initial(self._tails) if self._tails else None
 
+    @shown
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             return []
@@ -207,7 +215,8 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def _queues(self) -> tuple[str, ...]:
         now = time.monotonic()
         if self._names is None or (not self._options.queues and now - self._names[0] > NAMES_SECONDS):
-            self._names = now, queue_names(self._options)
+            patience = self._options.first_patience if self._names is None else self._options.retry_timeout
+            self._names = now, queue_names(self._options, patience)
         return self._names[1]
 
     def _with_vanished(self, start: dict[str, Any]) -> tuple[str, ...]:

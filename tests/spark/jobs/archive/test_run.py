@@ -105,6 +105,17 @@ def test_many_queues_are_few_jobs_and_a_large_one_is_cut(broker: Broker, tmp_pat
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_options_for_any_queue(broker: Broker, tmp_path: Path) -> None:
+    queues = [broker.queue(kind) for kind in ("stream", "classic")]
+    for queue in queues:
+        broker.numbered(queue, 10)
+    options = {"failOnDataLoss": "false", "spool": str(tmp_path / "spool")}
+    assert run(broker, tmp_path / "archive", *queues, options=options).added == 20
+    assert (tmp_path / "spool").is_dir()
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_on_and_on_until_told_to_stop(broker: Broker, tmp_path: Path) -> None:
     stream, work = broker.queue("stream"), broker.queue("classic")
     path = tmp_path / "archive"
@@ -175,8 +186,8 @@ def test_what_cannot_be_archived(broker: Broker, tmp_path: Path) -> None:
         refused(broker, path, f"{queue},{queue}2")
     with pytest.raises(InvalidArgument, match="key_words is -1"):
         refused(broker, path, queue, key_words=-1)
-    with pytest.raises(InvalidArgument, match="option 'failOnDataLoss'"):
-        refused(broker, path, queue, options={"failOnDataLoss": "false"})
+    with pytest.raises(InvalidArgument, match="option 'startingOffsets' means nothing for a classic"):
+        refused(broker, path, queue, options={"startingOffsets": "latest"})
     assert not path.exists()
 
 
