@@ -173,7 +173,7 @@ def test_headers_are_the_same_after_a_journey(spark: SparkSession, broker: Broke
     }
     broker.publish(queue, [Message(b"x", headers=table)])
     frame = load(spark, broker, queue, spool=spool)
-    frame.write.format("amqp").mode("append").option("url", broker.url).save()  # to where they came from
+    frame.write.format("amqp").mode("append").options(url=broker.url, toOrigin="true").save()
     (delivery,) = take(broker, queue)
     got = delivery.properties.headers
     assert got == table

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import re
+import signal
+import subprocess
+import sys
 import threading
+import time
+import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+import pyarrow.parquet as parquet
+
+from harebell.client.messages import Message
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive.table import find_table
 from harebell.testing.proxy import FaultProxy
+from tests.cli.command import environment
 from tests.spark.bad_days import evidence, faults
 from tests.spark.bad_days.brokers import Server
 from tests.spark.bad_days.torment import KINDS, Cell, Driver, Result, make_cells
@@ -98,7 +111,8 @@ def speculative_execution(scene: Scene) -> None:
 
 def broker_restarted(scene: Scene) -> None:
     """kill -9 of the broker in the middle of the run, and a start with the same data."""
-    cells = scene.cells()
+    # A query that begins while the broker is away is to wait for it.
+    cells = scene.cells(source={"retryTimeout": "60"}, target={"retryTimeout": "60"})
     scene.server.sync_declarations()
     scene.driver.send(cells)
     for strike in (1, 2):
@@ -106,6 +120,116 @@ def broker_restarted(scene: Scene) -> None:
         scene.server.kill()
         scene.server.start()
     all_well(cells, scene.driver.results())
+
+
+def queue_declared_again(scene: Scene) -> None:
+    """The queue is deleted and declared again with more messages: between two runs, and in the middle of one.
+
+    A stream fails, and with failOnDataLoss=false is read from its new beginning. Of other queues, what was drained of
+    the old one and all of the new one are there once; what was deleted in between is gone.
+    """
+    for kind in scene.kinds:
+        for moment in ("between", "within"):
+            cell = Cell(scene.server.url, kind, "parquet", scene.folder / f"again-{kind}-{moment}")
+            cell.declare()
+            cell.publish(scene.messages)
+            if moment == "between":
+                all_well([cell], scene.driver.run([cell]))
+                time.sleep(3)  # a mark is of whole seconds
+                again(cell, 2 * scene.messages)
+                if kind == "stream":
+                    fails(scene, cell, "DataLoss", "declared again", "failOnDataLoss=false")
+            else:
+                scene.driver.send([cell])
+                scene.driver.wait(done(scene, [cell], 0.3))
+                again(cell, 2 * scene.messages)
+                error = scene.driver.results()[cell.name].error
+                # On RabbitMQ a batch that was being read may be the old queue's end and the new one's beginning.
+                assert kind != "stream" or error is not None
+                assert error is None or any(name in error for name in ("DataLoss", "NotFound", "InvalidArgument")), (
+                    error
+                )
+                if kind == "stream" and "rabbit" in type(scene.server).__name__.lower():
+                    continue
+            if kind == "stream":
+                cell.source |= {"failOnDataLoss": "false"}
+            result = scene.driver.run([cell])[cell.name]
+            assert result.error is None, result.error
+            arrived = evidence.in_files(cell.folder)
+            new = frozenset(range(scene.messages, cell.published))
+            assert arrived.rows == len(arrived.numbers) == arrived.pairs, f"{cell.name}: rows twice"
+            assert arrived.numbers >= new, f"{cell.name}: {len(new - arrived.numbers)} of the new ones are missing"
+            if moment == "between":
+                assert len(arrived.numbers) == cell.published
+
+
+def again(cell: Cell, count: int) -> None:
+    """Another queue under the same name, with so many new messages."""
+    evidence.delete(cell.url, cell.queue)
+    cell.declare()
+    cell.publish(count)
+
+
+def many_queues(scene: Scene) -> None:
+    """`harebell spark archive --every` over 24 queues, while other programs use every core and the broker is killed."""
+    folder = scene.folder / "many"
+    queues = [f"many.{scene.kinds[n % len(scene.kinds)]}.{uuid.uuid4().hex[:8]}" for n in range(24)]
+    each = max(100, scene.messages // 10)
+
+    def publish(start: int) -> None:
+        for queue in queues:
+            numbers = range(start, start + each)
+            evidence.publish(
+                scene.server.url, queue, (Message(b"%d" % n, message_id=f"{n}", delivery_mode=2) for n in numbers)
+            )
+
+    for queue in queues:
+        evidence.declare(scene.server.url, queue, queue.split(".")[1])
+    publish(0)
+    scene.server.sync_declarations()
+    command = [sys.executable, "-m", "harebell", "spark", "archive", str(folder), *queues, "--every", "1s"]
+    scene.folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        for _ in range(2 * (os.cpu_count() or 1)):
+            busy = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            stack.callback(busy.kill)
+        log = stack.enter_context((scene.folder / "archive.log").open("w"))
+        archiving = stack.enter_context(
+            subprocess.Popen([*command, "--url", scene.server.url], stdout=log, stderr=log, env=environment())
+        )
+        stack.callback(archiving.kill)
+
+        def rows(count: int) -> Callable[[], bool]:
+            def reached() -> bool:
+                assert archiving.poll() is None, (scene.folder / "archive.log").read_text()[-3000:]
+                with contextlib.suppress(InvalidArgument):
+                    return sum(file.rows for file in find_table(folder).files()) >= count
+                return False
+
+            return reached
+
+        scene.driver.wait(rows(12 * each))
+        scene.server.kill()
+        scene.server.start()
+        publish(each)
+        scene.driver.wait(rows(48 * each))
+        archiving.send_signal(signal.SIGTERM)
+        status = archiving.wait()
+    said = (scene.folder / "archive.log").read_text()
+    assert status == 0, said[-3000:]
+    table = find_table(folder)
+    found = Counter(
+        (queue, number)
+        for file in table.files()
+        for queue, number in zip(
+            *(parquet.ParquetFile(folder / file.path).read([name]).column(name).to_pylist() for name in NAMES),
+            strict=True,
+        )
+    )
+    assert found == Counter((queue, str(number)) for queue in queues for number in range(2 * each))
+
+
+NAMES: Final = ("queue", "message_id")
 
 
 def connection_cut(scene: Scene) -> None:
@@ -251,6 +375,8 @@ DAYS: Final[dict[str, Callable[[Scene], None]]] = {
     "driver killed": driver_killed,
     "task retried": task_retried,
     "broker restarted": broker_restarted,
+    "queue declared again": queue_declared_again,
+    "many queues": many_queues,
     "connection cut": connection_cut,
     "older than retention": older_than_retention,
     "late reader": late_reader,

@@ -15,7 +15,7 @@ from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
 from harebell.protocol.v091.fields import Table
 
-__all__ = ["Tally", "committed", "declare", "in_files", "in_queue", "publish", "ready", "sizes_in_queue"]
+__all__ = ["Tally", "committed", "declare", "delete", "in_files", "in_queue", "publish", "ready", "sizes_in_queue"]
 
 TIMEOUT = 60.0
 
@@ -103,6 +103,11 @@ def held(url: str, queue: str) -> list[tuple[bytes, str | None]]:
 def declare(url: str, queue: str, kind: str, arguments: Table | None = None) -> None:
     with connect(url, timeout=TIMEOUT) as connection, connection.channel() as channel:
         channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind, **(arguments or {})})
+
+
+def delete(url: str, queue: str) -> None:
+    with connect(url, timeout=TIMEOUT) as connection, connection.channel() as channel:
+        channel.queue_delete(queue)
 
 
 def publish(url: str, queue: str, messages: Iterable[Message]) -> None:

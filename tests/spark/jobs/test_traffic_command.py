@@ -177,9 +177,9 @@ def test_watching_nothing(harebell_server: Any, tmp_path: Path) -> None:
     [
         ((), "name a queue, or a folder"),
         (("q", "--watch", "5s"), "--watch is instead of"),
-        (("--watch", "soon"), "--watch is 'soon'; it takes a length of time"),
+        (("--watch", "soon"), "--watch is 'soon'; it takes a time"),
         (("q", "--window", "0.5s"), "whole seconds"),
-        (("q", "--window", "0s"), "a length of time"),
+        (("q", "--window", "0s"), "it takes a time"),
         (("q", "--consumer-rate", "5"), "give --capacity too"),
     ],
 )

@@ -41,7 +41,8 @@ def parts(columns: dict[str, list[Any]], rows_a_batch: int = 1000, **options: An
     kinds = {name: KINDS.get(name, (StringType(), pa.string())) for name in columns}
     names = {name: "headers" if name == "map" else name for name in columns}
     schema = StructType([StructField(names[name], kinds[name][0]) for name in columns])
-    checked = sink_options({"exchange": "ex", "routingKey": "key", **options})
+    given = {"exchange": "ex", "routingKey": "key", **options}
+    checked = sink_options({name: value for name, value in given.items() if value is not None})
     check_columns(schema, checked)
     arrays = [pa.array(values, kinds[name][1]) for name, values in columns.items()]
     table = pa.Table.from_arrays(arrays, names=list(names.values()))
@@ -86,7 +87,7 @@ def test_every_property_column_is_taken() -> None:
         "app_id": "a",
     }
     columns = {name: [value] for name, value in values.items()}
-    made = properties({"value": [b"x"], "queue": ["q"], "offset": ["4"], **columns})
+    made = properties({"value": [b"x"], "queue": ["q"], "offset": ["4"], **columns}, url="amqp://u:x@localhost/")
     assert made == [Properties(**{**values, "headers": {"n": [1]}})]
 
 
@@ -137,11 +138,17 @@ def test_timestamp_now_is_when_it_is_published() -> None:
     assert properties({"body": ["x", "x"], "timestamp": [WHEN, None]}, timestamp="NOW")[1].timestamp == made.timestamp
 
 
-def test_a_row_without_a_place_of_its_own_takes_the_options() -> None:
-    (part,) = parts({"body": ["a", "b"], "exchange": ["other", None], "routing_key": [None, "k"]})
-    assert (part.exchange, part.routing_key) == (["other", "ex"], ["key", "k"])
-    assert part.address(0) == ("other", "key")
-    assert part.only([1]).address(0) == ("ex", "k")
+def test_an_address_is_the_options_or_else_the_rows() -> None:
+    columns: dict[str, list[Any]] = {"body": ["a", "b"], "exchange": ["x", "y"], "routing_key": ["k", "l"]}
+    (part,) = parts(columns)
+    assert (part.exchange, part.routing_key) == ("ex", "key")
+    (part,) = parts(columns, exchange=None)
+    assert (part.exchange, part.routing_key) == (["x", "y"], "key")
+    (part,) = parts(columns, routingKey=None)
+    assert (part.exchange, part.routing_key) == ("ex", ["k", "l"])
+    (part,) = parts(columns, exchange=None, routingKey=None)
+    assert part.address(0) == ("x", "k")
+    assert part.only([1]).address(0) == ("y", "l")
 
 
 def test_a_map_is_a_header_table() -> None:

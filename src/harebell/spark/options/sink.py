@@ -23,7 +23,7 @@ MAX_SHORT: Final = 255  # bytes of a property that is text
 _SINK: Final = (
     *OPTIONS, "timeout", "retryTimeout",
     "exchange", "routingKey", "mandatory", "persistent", "window", "ids", "dedup", "onUnroutable", "onNack",
-    "alternateExchange", "transactions", "maxRate", "blockedTimeout",
+    "alternateExchange", "transactions", "maxRate", "blockedTimeout", "toOrigin",
 )  # fmt: skip
 # Options that are a property of rows without one of their own; message_id is `ids`, delivery_mode `persistent`.
 _PROPERTIES: Final[dict[str, str]] = {
@@ -46,6 +46,8 @@ SINK: Final = (*_SINK, *_PROPERTIES)
 class SinkOptions:
     """The checked options of a writer. Times are seconds, `window` is a number of unconfirmed messages.
 
+    exchange, routing_key  for all rows; None: those of the rows
+    to_origin   rows that were read may go where they were published before
     properties  values for rows that have none of their own, by property: text; an int for `priority`; for `timestamp`
                 seconds since 1970, or "now"
     max_rate    messages a second of one task; None is no limit
@@ -69,6 +71,7 @@ class SinkOptions:
     retry_timeout: float
     blocked_timeout: float
     first_patience: float  # for a broker that does not answer at the start of a write
+    to_origin: bool
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -95,6 +98,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         retry_timeout=number(given, "retryTimeout", float, 0, 60.0),
         blocked_timeout=number(given, "blockedTimeout", float, 0.001, 300.0),
         first_patience=first_patience(given),
+        to_origin=flag(given, "toOrigin", False),
     )
     _check_sink(checked, given)
     return checked

@@ -1,9 +1,10 @@
 """Encodes the rows of a DataFrame for the wire: bodies, properties, addresses, in parts of about a megabyte.
 
 Rules: columns are turned one by one, never rows; a column that is missing, and an option for it, cost nothing per row.
-A column wins over its option, which fills in where the column is null. What cannot be a message is refused with the
-name of its column, by `check_columns` before the job starts where the type says so, else when the row comes.
-This module opens no connection.
+The options exchange and routingKey are for all rows, whatever their columns say; an option for a property fills in
+where the column is null. What cannot be a message is refused with the name of its column, by `check_columns` before the
+job starts where the type says so, else when the row comes. Rows that were read (`copies`) say where they were published
+before, and do not go there again unless that is asked for. This module opens no connection.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from harebell.protocol.v091.bulk import encode_property_columns
 from harebell.protocol.v091.fields import write_table
 from harebell.spark.options import SinkOptions
 from harebell.spark.schema import HEADERS_MAP, PROPERTY_COLUMNS, headers_from_json
+from harebell.spark.sink.copies import OF_A_READ, CopyGuard, check_copy, is_copy, without_strangers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,8 +52,6 @@ PART_SECONDS: Final = 0.2  # of a rate limit: it is kept part by part
 BODIES: Final = ("body", "value")
 ALTERNATE: Final = "alternate_exchange"
 DEDUPLICATION: Final = "x-deduplication-header"  # the name that Harebell and RabbitMQ's plugin go by
-# What a read adds about the reading itself; a row that was read can be written without dropping them first.
-OF_A_READ: Final = ("queue", "offset", "redelivered")
 KNOWN: Final = (*BODIES, "exchange", "routing_key", ALTERNATE, *PROPERTY_COLUMNS, HEADERS_MAP)
 _RENAMED: Final = {"value": "body", HEADERS_MAP: "headers"}
 
@@ -77,6 +77,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     ):
         if name not in names and option is None:
             raise InvalidArgument(f"where to publish? give option '{spelled}' or a column '{name}'")
+    check_copy(names, options)
     if options.ids == "column" and "message_id" not in names:
         raise InvalidArgument("option 'ids' is 'column' but there is no column 'message_id'")
     if "alternate" in (options.on_unroutable, options.on_nack):
@@ -184,8 +185,13 @@ class RowEncoder:
         if "headers" in constants:
             constants["headers"] = headers_from_json(constants["headers"])
         self._constants = constants
+        self._guard = CopyGuard(self._names, options) if is_copy(self._names) else None
+        if self._guard is not None and options.routing_key is not None:
+            decode, encode = _without_cc, _encoded_without_cc
+        else:
+            decode, encode = headers_from_json, _encoded_table
         # Where the id goes into the headers too, no two tables are the same.
-        self._headers: Callable[[str], object] = headers_from_json if options.dedup else _encoded_table
+        self._headers: Callable[[str], object] = decode if options.dedup else encode
 
     def parts(self, batch: pa.RecordBatch, prefix: str, row: int) -> Iterator[Part]:
         """The batch's messages; generated ids are `<prefix>/<number>`, the first row's being `row`.
@@ -199,6 +205,8 @@ class RowEncoder:
 
     def _part(self, batch: pa.RecordBatch, prefix: str, row: int) -> Part:
         options, rows = self._options, batch.num_rows
+        if self._guard is not None:
+            self._guard.check(batch)
         columns: dict[str, list[Any]] = {}
         for name, column in zip(self._names, batch.columns, strict=True):
             if name not in OF_A_READ:
@@ -220,6 +228,8 @@ class RowEncoder:
                 default = int(self._now()) if default == "now" else default
                 columns[name] = [default if value is None else value for value in columns[name]]
         try:
+            if self._guard is not None and "user_id" in columns:
+                without_strangers(columns, constants, self._guard.user, rows)
             if options.dedup:
                 table = constants.pop("headers", None)
                 columns["headers"] = _marked(columns.get("headers", [table] * rows), columns["message_id"])
@@ -273,15 +283,32 @@ def _encoded_table(text: str) -> bytes:
         raise InvalidArgument(f"a row is no message: {error}") from error
 
 
-def _address(given: list[Any] | None, default: str | None, name: str) -> str | list[str]:
-    """The column with the option's value where it is null. Raises InvalidArgument when neither is there."""
-    if given is None:
-        assert default is not None  # `check_columns` has seen to that
-        return default
+def _without_cc(text: str) -> Any:
+    """The header table without CC: with another routing key, the original's other keys mean nothing any more."""
+    table = headers_from_json(text)
+    if isinstance(table, dict):
+        table.pop("CC", None)
+    return table
+
+
+@functools.lru_cache(1000)
+def _encoded_without_cc(text: str) -> bytes:
+    """As `_encoded_table`, without CC."""
+    try:
+        return write_table(_without_cc(text))
+    except LocalProtocolError as error:
+        raise InvalidArgument(f"a row is no message: {error}") from error
+
+
+def _address(given: list[Any] | None, option: str | None, name: str) -> str | list[str]:
+    """The option's value for all, else the column. Raises InvalidArgument for a null."""
+    if option is not None:
+        return option
+    assert given is not None  # `check_columns` has seen to that
     if None in given:
-        if default is None:
-            raise InvalidArgument(f"column '{name}' is null in a row and there is no option for such rows")
-        return [default if value is None else value for value in given]
+        raise InvalidArgument(
+            f"column '{name}' is null in a row: give every row one, or all of them the same by option"
+        )
     return given
 
 
