@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from harebell import errors
+from harebell.client.messages import Message, Publication
 from harebell.spark import connection as connecting
 from harebell.spark.connection import TRANSIENT, Link, probe_family, retrying
+from harebell.testing import EmbeddedBroker, FaultProxy
 from tests.replaced_time import replace_time
 
 
@@ -107,3 +110,30 @@ def test_what_a_disk_refuses_is_not_cured_by_trying_again(monkeypatch: pytest.Mo
 
     with pytest.raises(OSError, match="the disk"):
         retrying(full, 3600.0, "writing")
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize(
+    "exchange, kind", [("missing", errors.NotFound), ("internal", errors.AccessRefused), ("", errors.ConnectionLost)]
+)
+def test_publications_without_an_answer_tell_what_ended_their_channel(
+    exchange: str, kind: type[errors.HarebellError], count: int
+) -> None:
+    with EmbeddedBroker() as server:
+
+        def publish(url: str) -> None:
+            with Link(url, 10) as link:
+                link.channel.queue_declare("q")
+                link.channel.exchange_declare("internal", internal=True)
+                link.confirm_select()
+                link.publish([Publication(Message(b"x" * 100_000), exchange, "q")] * count, 1000, 10)
+
+        async def publishing() -> None:
+            async with FaultProxy("127.0.0.1", server.port) as proxy:
+                if not exchange:
+                    proxy.cut_after(50_000, "to_server")
+                await asyncio.to_thread(publish, f"amqp://guest:guest@{proxy.host}:{proxy.port}")
+
+        with pytest.raises(kind) as raised:
+            asyncio.run(publishing())
+        assert isinstance(raised.value, TRANSIENT) == (not exchange)

@@ -187,17 +187,28 @@ class Link:
         self._channel.confirm_select()
 
     def publish(self, publications: Iterable[Publication], window: int, timeout: float) -> int:
-        """Publishes all and returns their number once all are confirmed. Raises Nacked or Unroutable."""
-        return self._channel.publish_many(publications, window=window, timeout=timeout)
+        """Publishes all and returns their number once all are confirmed.
+
+        Raises Nacked, Unroutable, and what ended the channel or the connection before all had an answer.
+        """
+        with _raising_reasons():
+            return self._channel.publish_many(publications, window=window, timeout=timeout)
 
     @property
     def blocked(self) -> str | None:
         """Why the broker blocks publishers now (connection.blocked); None when it does not."""
         return self._connection.blocked
 
+    @property
+    def ended(self) -> errors.HarebellError:
+        """Why the channel has ended, where publications have no answer."""
+        reason = self._channel.closed_reason
+        return errors.ConnectionLost("the connection was lost") if reason is None else reason
+
     def publish_part(self, part: EncodedMessages, mandatory: bool, timeout: float) -> Bulk:
         """Writes the messages and returns their confirms, identified by their places in the part.
 
+        Waiting for these ends without an error when the connection is lost: ask for what is unanswered, and `ended`.
         DeadlineExceeded when the broker has taken nothing for `timeout` seconds.
         """
         return self._channel.publish_bulk(
@@ -232,7 +243,8 @@ def ask_service(link: Link, service: str, body: bytes, timeout: float) -> Any:
     channel.confirm_select()
     with channel.consume(REPLIES, no_ack=True) as replies:
         try:
-            channel.publish(Message(body, reply_to=REPLIES), "amq.system", service, mandatory=True)
+            with _raising_reasons():
+                channel.publish(Message(body, reply_to=REPLIES), "amq.system", service, mandatory=True)
         except errors.Unroutable:
             raise NoService(f"the broker has no service {service}") from None
         except errors.NotFound:  # the exchange
@@ -274,6 +286,19 @@ def probe_family(url: str | Address, queue: str, timeout: float) -> Literal["str
                 raise
             return "spool"
         return "stream"
+
+
+@contextlib.contextmanager
+def _raising_reasons() -> Iterator[None]:
+    """Raises what ended a channel in place of the orphans that it left: that decides whether trying again helps."""
+    try:
+        yield
+    except errors.ConfirmTimeout:
+        raise
+    except errors.PublishOrphaned as error:
+        if isinstance(error.__cause__, errors.HarebellError):
+            raise error.__cause__ from None
+        raise
 
 
 @contextlib.contextmanager

@@ -62,6 +62,7 @@ class Broker:
         self.bodies: list[bytes] = []
         self.opened = self.closed = 0
         self.blocked = blocked
+        self.ended: Exception = LOST
         self.returned = 0
         self.sleeps: list[float] = []
 
@@ -136,8 +137,9 @@ def test_without_mandatory() -> None:
     assert broker.taken == [("ex", "key", False)]
 
 
-def test_only_what_has_no_answer_is_published_again_in_order() -> None:
-    broker = Broker("aa", ("a?", LOST), ("??", LOST))
+@pytest.mark.parametrize("first, second", [(("a?", LOST), ("??", LOST)), ("a?", "??")], ids=["raised", "asked for"])
+def test_only_what_has_no_answer_is_published_again_in_order(first: Any, second: Any) -> None:
+    broker = Broker("aa", first, second)
     assert run(broker, [part("ab"), part("cd"), part("ef")]) == {"confirmed": 6, "repeated": 3}
     assert broker.bodies == [b"a", b"b", b"c", b"d", b"e", b"f", b"d", b"e", b"f"]
     assert broker.opened == 2
@@ -175,6 +177,10 @@ def test_what_trying_again_does_not_cure_fails_at_once(error: errors.AmqpError) 
         assert broker.opened == 1
         with pytest.raises(type(error)):
             run(Broker(("?", raised)), [part("a")])
+        broker = Broker("?")
+        broker.ended = raised
+        with pytest.raises(type(error)):
+            run(broker, [part("a")])
 
 
 def test_a_return_fails_the_task() -> None:

@@ -116,6 +116,9 @@ class TaskPublisher:
             except (errors.HarebellError, OSError) as error:
                 self._send(*self._lost(error))
                 continue
+            if self._link is not None and bulk.acked + len(bulk.nacked) < len(part):
+                self._send(*self._lost(self._link.ended))
+                continue
             self._under_way.popleft()
             self._send(*self._answered(part, bulk))
 

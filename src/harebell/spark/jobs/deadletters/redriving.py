@@ -29,7 +29,7 @@ from urllib.parse import quote
 from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
 from harebell.client.url import parse_url
-from harebell.errors import ConnectionLost, InvalidArgument, NotFound
+from harebell.errors import AmqpError, ConnectionLost, InvalidArgument, NotFound
 from harebell.protocol.v091 import FieldValue, Properties
 from harebell.spark.jobs.deadletters.ledger import Ledger
 from harebell.spark.jobs.message_identity import DELIVERY_COUNTS, digest
@@ -325,6 +325,8 @@ class _Run:
         refused = {}
         while positions:
             answer = next(self._confirmations, None)
+            if answer is not None and isinstance(answer.error, AmqpError):
+                raise answer.error
             if answer is None or answer.orphaned:
                 raise ConnectionLost("the connection was lost while messages were published: run it again")
             position = positions.pop(answer.publish_tag)
