@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from harebell.broker.operations.firehose import set_tracing
+from harebell.broker.v010 import publisher as module
 from harebell.broker.v010.publisher import Publisher
 from harebell.protocol.v010 import Engine, MessageProperties, commands as c, controls as k, encode_header, structs as s
 from harebell.protocol.v010.domains import RejectCode
@@ -240,7 +244,17 @@ ROUTES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "no exchange": ("missing", "q", {}),
     "ttl": ("", "q", {"ttl": 60_000}),
     "not exact": ("", "q", {"delivery_mode": 2, "resume_id": "r"}),
-    "each its own": ("", "q", {"timestamp": 7}),
+    "dated": ("", "q", {"timestamp": datetime.fromtimestamp(7, UTC)}),
+    "each its id": ("", "q", {"delivery_mode": 2}),
+    "correlated": ("fanout", "", {"delivery_mode": 2}),
+    "no text": ("", "q", {"exchange": "", "delivery_mode": 2}),
+    "two kinds": ("", "q", {"delivery_mode": 2}),
+}
+IDS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "each its id": lambda number: {"message_id": UUID(int=number)},
+    "correlated": lambda number: {"message_id": UUID(int=number), "correlation_id": b"%d" % (4 + number)},
+    "no text": lambda number: {"correlation_id": b"\xff%d" % number if number % 3 else b"%d" % (number + 10)},
+    "two kinds": lambda number: {"message_id": UUID(int=number), "content_type": "ab" if number % 3 else "cd"},
 }
 MODES: dict[str, Any] = {"accepted": EXPLICIT, "not accepted": NONE}
 STATES: dict[str, Any] = {
@@ -264,9 +278,11 @@ def came(kit: Kit, queue: str, route: str, mode: str, state: str, at: str) -> di
     STATES[state](client, f"q{at}")
     exchange, key, delivery = ROUTES[route]
     properties = s.DeliveryProperties(routing_key=key and key + at, **delivery)
-    header = encode_header([properties, MessageProperties(application_headers={"h": "v"})])
     data, first = b"", client.state.sending.next
     for number in range(7):
+        ids = IDS[route](number) if route in IDS else {}
+        message = MessageProperties(application_headers={"h": "v"}, **ids)
+        header = encode_header([properties, message])
         command = c.MessageTransfer(exchange and exchange + at, MODES[mode], sync=number > 4)
         body = b"%d" % number if number < 4 else b"no. %d" % number
         client.state.sending.send((command, header, body), 100)
@@ -323,6 +339,7 @@ def test_together_as_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
             grouped = len(runs)
             monkeypatch.setattr(Engine, "grouped_events", singles)
             monkeypatch.setattr(Engine, "events", singles)
+            monkeypatch.setattr(module, "shape_of", lambda frames: None)
         kit = Kit(tmp_path / str(together), sync=False)
         found.append([came(kit, queue, route, mode, state, f".{route}.{mode}") for route in ROUTES for mode in MODES])
         kit.sessions.close()

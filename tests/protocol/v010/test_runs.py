@@ -83,6 +83,18 @@ def test_the_last_one() -> None:
     assert runs.count == 2
 
 
+def test_what_has_left_may_come_back() -> None:
+    runs: Runs[Numbers] = Runs()
+    for first in (0, 3, 6):
+        runs.append(Numbers(first, 3))
+    take(runs, 3, 5)
+    runs.insert(Numbers(4, 2))
+    runs.insert(Numbers(3, 1))
+    assert [(run.first, run.stop) for run in runs] == [(0, 3), (3, 4), (4, 6), (6, 9)]
+    assert take(runs, 3, 4) == {3, 4}
+    assert (runs.count, len(runs)) == (7, 3)
+
+
 def test_what_has_left_is_forgotten() -> None:
     runs: Runs[Numbers] = Runs()
     for number in range(10 * module._FEW):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -133,7 +135,7 @@ def test_hostile_sets_cost_what_they_change() -> None:
     assert sending.pending_bytes == 0
 
 
-SENDS = st.tuples(st.just("send"), st.integers(1, 5), st.integers(0, 2))
+SENDS = st.tuples(st.just("send"), st.integers(1, 5), st.integers(0, 3))
 SAYS = st.tuples(st.sampled_from(["completed", "confirmed", "expected"]), st.integers(0, 40), st.integers(0, 9))
 
 
@@ -141,7 +143,7 @@ SAYS = st.tuples(st.sampled_from(["completed", "confirmed", "expected"]), st.int
 def test_commands_sent_together_are_kept_as_single_ones_are(steps: list[tuple[str, int, int]], most: int) -> None:
     alone: SendingHalf[str] = SendingHalf()
     together: SendingHalf[str] = SendingHalf()
-    makes = [lambda part: f"a{part.decode()}", lambda part: f"b{part.decode()}"]
+    makes: list[Callable[[bytes], str]] = [lambda part: f"a{part.decode()}", lambda part: f"b{part.decode()}"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_IN_RUN", most)
         for said, low, length in steps:
@@ -151,8 +153,10 @@ def test_commands_sent_together_are_kept_as_single_ones_are(steps: list[tuple[st
                     for part in parts:
                         assert alone.send(f"c{part.decode()}", 3) == together.send(f"c{part.decode()}", 3)
                 else:
-                    firsts = [alone.send(makes[length](part), len(part)) for part in parts]
-                    assert together.send_run(parts, sum(map(len, parts)), makes[length]) == firsts[0]
+                    ways = [makes[(number + length) % 2 if length == 3 else length] for number in range(low)]
+                    firsts = [alone.send(make(part), len(part)) for make, part in zip(ways, parts, strict=True)]
+                    size = sum(map(len, parts))
+                    assert together.send_run(parts, size, ways[0], ways if length == 3 else None) == firsts[0]
             else:
                 ranges = ((low, low + length),)
                 if said == "expected":
@@ -189,3 +193,16 @@ def test_a_run_is_completed_in_parts_or_whole() -> None:
     sending.send_run([b"4", b"5"], 2, bytes.decode)
     sending.completed(((3, 4),))
     assert (sending.pending_bytes, sending.unsafe(), sending.room) == (0, [], True)
+
+
+def test_runs_with_one_maker_and_with_several() -> None:
+    makers: list[Callable[[bytes], str]] = [lambda part: part.decode(), lambda part: part.hex()]
+    sending: SendingHalf[str] = SendingHalf()
+    one, other = makers
+    for ways in ([one], [one], [other], [one, other], [one], [other, one]):
+        sending.send_run([b"1"] * len(ways), len(ways), ways[0], ways if len(ways) > 1 else None)
+    assert sending.unsafe() == ["1", "1", "31", "1", "31", "1", "31", "1"]
+    sending = SendingHalf()
+    sending.send_run([b"1"], 1, one)
+    sending.send_run([b"1", b"1"], 2, one, [one, other])
+    assert sending.unsafe() == ["1", "1", "31"]

@@ -116,6 +116,16 @@ def test_what_is_alike_is_together() -> None:
     assert [event.body for _, event in engine.events() if isinstance(event, Content)] == [b"1", b"1"]
 
 
+def test_headers_of_one_length_are_together() -> None:
+    engine = server()
+    engine.receive_data(b"".join(transfer(0, header, b"%d" % header) for header in (1, 1, 2, 1, 2)))
+    ((_, event),) = engine.grouped_events()
+    assert isinstance(event, Transfers)
+    assert event.heads is not None
+    assert [content.delivery_properties.routing_key for content in event.contents()] == ["a", "a", "b", "a", "b"]
+    assert [content.body for content in event.contents()] == [b"1", b"1", b"2", b"1", b"2"]
+
+
 @pytest.mark.parametrize(
     "second",
     [

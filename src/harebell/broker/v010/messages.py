@@ -14,33 +14,39 @@ from harebell.broker.message import STORED_CHANNEL, Address, Message
 from harebell.defaults import FRAME_MAX
 from harebell.errors import LocalProtocolError
 from harebell.protocol import v010, v091
-from harebell.protocol.conversion.contents import Headers, ToV091
+from harebell.protocol.conversion.contents import Headers, ShapeToV091, ToV091
 from harebell.protocol.conversion.properties import from_v091, header_of, properties_of
 from harebell.protocol.v010.frames import LARGEST_FRAME, channel_of
+from harebell.protocol.v010.shapes import Shape
 from harebell.protocol.v091.codec import decode_properties
 
-__all__ = ["ForeignContent", "Form", "Outgoing", "content_of", "is_exact"]
+__all__ = ["ForeignContent", "Form", "Outgoing", "content_of", "is_exact", "takes_shape"]
 
 
 class Form:
-    """What 0-9-1 says for a header of 0-10: the same for all messages with this header."""
+    """What 0-9-1 says for a header of 0-10: the same for all messages with this header, or with one of this shape."""
 
-    __slots__ = ("_native", "_to_v091", "persistent", "priority")
+    __slots__ = ("_native", "_shape", "_to_v091", "persistent", "priority")
 
-    def __init__(self, native: v010.Content) -> None:
+    def __init__(self, native: v010.Content, shape: Shape | None = None) -> None:
         delivery = native.delivery_properties
         self.persistent = delivery.delivery_mode == 2
         self.priority = min(delivery.priority or 0, 255)
         self._native: v010.Content | None = native
-        self._to_v091: ToV091 | None = None
+        self._shape = shape
+        self._to_v091: ToV091 | ShapeToV091 | None = None
 
     @property
-    def to_v091(self) -> ToV091:
+    def to_v091(self) -> ToV091 | ShapeToV091:
         """What makes frames of 0-9-1 of messages with this header."""
         if self._to_v091 is None:
             first, self._native = self._native, None  # nothing else needs it
             assert first is not None
-            self._to_v091 = ToV091(STORED_CHANNEL, _properties_of(first), first.header_size, FRAME_MAX)
+            properties, shape = _properties_of(first), self._shape
+            if shape is None:
+                self._to_v091 = ToV091(STORED_CHANNEL, properties, first.header_size, FRAME_MAX)
+            else:
+                self._to_v091 = ShapeToV091(STORED_CHANNEL, properties, shape, FRAME_MAX)
         return self._to_v091
 
 
@@ -80,7 +86,7 @@ class ForeignContent(v091.Content):
 
     def decode_properties(self) -> v091.Properties:
         """The properties, decoded anew, without the frames."""
-        return decode_properties(self._form.to_v091.properties, 0, self.channel)
+        return decode_properties(self._form.to_v091.properties(self.native_frames), 0, self.channel)
 
     @property
     def persistent(self) -> bool:
@@ -111,6 +117,11 @@ def _fits(name: str, value: object) -> bool:
 def is_exact(native: v010.Content) -> bool:
     """Whether `from_v091` gives a message like this one back: else it needs its `origin` when it is stored."""
     return properties_of(native)[1]
+
+
+def takes_shape(native: v010.Content, shape: Shape) -> bool:
+    """Whether all messages with a header of that shape, which is this one's, may have the same `Form`."""
+    return ShapeToV091.takes(shape, _properties_of(native))
 
 
 def content_of(address: Address, content: v091.Content, origin: bytes = b"") -> v010.Content:

@@ -2,7 +2,8 @@
 
 A publisher sends the same command and the same delivery-properties again and again, so their bytes are the key of a
 cache of routes (`Target`), which is emptied when the topology changes. Often the whole header is the same: then its
-frame is the key of what is known of it (`Known`), and nothing of the message is read. Messages that came together and
+frame is the key of what is known of it (`Known`), and nothing of the message is read; so it is where only ids differ
+(`protocol.v010.shapes`). Messages that came together and
 differ in their bodies alone are published together (`plan`, `publish_run`), if their target is a plain one.
 
 A message that no queue takes (the router has tried alternate exchanges) is dropped where its discard-unroutable is set,
@@ -31,7 +32,7 @@ from harebell.broker.slices import CHECK, Work
 from harebell.broker.v010.completions import ACCEPT, COMPLETE, REFUSED, Completions
 from harebell.broker.v010.fragments import Fragments, Owner
 from harebell.broker.v010.link import Link
-from harebell.broker.v010.messages import ForeignContent, Form, is_exact
+from harebell.broker.v010.messages import ForeignContent, Form, is_exact, takes_shape
 from harebell.broker.v010.survival import Survival, keeps_numbers
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AccessRefused, AmqpError, RemoteProtocolError, ResourceError
@@ -41,6 +42,7 @@ from harebell.protocol.v010.codec import decode_struct
 from harebell.protocol.v010.content import DELIVERY, FRAGMENT
 from harebell.protocol.v010.domains import AcceptMode, RejectCode
 from harebell.protocol.v010.frames import FRAME_HEADER, LARGEST_FRAME, size_at
+from harebell.protocol.v010.shapes import Shape, shape_of
 from harebell.protocol.v010.transfers import Transfers
 from harebell.protocol.v091 import Properties, Table
 from harebell.routing import SYSTEM_EXCHANGE, Route
@@ -135,17 +137,25 @@ class Target:
 class Known:
     """What is known of a command and a header frame: their target, and whether 0-9-1 can say the same.
 
-    head  the header frame to store; None: as it came
-    form  what 0-9-1 says
+    head    the header frame to store; None: as it came
+    form    what 0-9-1 says
+    shapes  that of the header, and of the one to store, where these are all that is known
     """
 
-    __slots__ = ("exact", "form", "head", "target")
+    __slots__ = ("exact", "form", "head", "shapes", "target")
 
     def __init__(self, target: Target, exact: bool, head: bytes | None, form: Form) -> None:
         self.target = target
         self.exact = exact
         self.head = head
         self.form = form
+        self.shapes: tuple[Shape, Shape] | None = None
+
+    def stored_head(self, frames: bytes) -> bytes:
+        """The header frame to store, of a message that begins with its own."""
+        if self.shapes is not None:
+            return self.shapes[1].filled(self.shapes[0].values(frames))
+        return frames[: size_at(frames, 0)] if self.head is None else self.head
 
 
 class Publisher:
@@ -156,6 +166,8 @@ class Publisher:
         self._session = session
         self._targets: dict[tuple[bytes, bytes], Target] = {}
         self._known: dict[tuple[bytes, bytes], Known] = {}
+        self._shapes: dict[tuple[bytes, tuple[bytes, ...]], Known] = {}
+        self._recent: dict[bytes, Known] = {}  # the last of these by its command
         self._topology = session.vhost.router.version
 
     def publish(self, number: int, content: Content) -> None:
@@ -167,12 +179,16 @@ class Publisher:
         size = int.from_bytes(frames[2:4], "big")  # of the first frame, which nearly always has the whole header
         known = self._known.get((content.command, frames[:size]))
         if known is None:
-            known, content = self._read(content, size)
-            if known is None:
-                session.completions.add(number, COMPLETE, stored=False)  # the rest of the message is to come
-                return
-        elif known.head is not None:
-            content = Content(content.channel, content.command, known.head + frames[size:], content.body_size)
+            known = self._recent.get(content.command)
+            if known is None or known.shapes is None or not known.shapes[0].fits(frames):
+                known, content = self._read(content, size)
+                if known is None:
+                    session.completions.add(number, COMPLETE, stored=False)  # the rest of the message is to come
+                    return
+                frames = b""
+        if frames and known.head is not None:
+            head = known.stored_head(frames)
+            content = Content(content.channel, content.command, head + frames[size:], content.body_size)
         target = known.target
         if target.plain and known.exact and not self.holds_back and not session.survival.stored:
             self._publish_plain(
@@ -213,14 +229,24 @@ class Publisher:
                 known, _ = self._read(transfers.content(0), len(transfers.head), alone=False)
             except (AmqpError, RemoteProtocolError):
                 return None  # the first one raises it again, when its turn comes
-        return known if known is not None and known.exact and known.target.alike else None
+        if known is None or not known.exact or not known.target.alike:
+            return None
+        if transfers.heads is not None and (
+            known.shapes is None or not all(map(known.shapes[0].fits, transfers.heads))
+        ):
+            return None
+        return known
 
     def publish_run(self, number: int, known: Known, transfers: Transfers) -> None:
         """Execute transfers, with the numbers from `number` on, of which that is known."""
         session, target, form, channel = self._session, known.target, known.form, transfers.channel
-        head, address, bodies = known.head or transfers.head, target.address, transfers.bodies
+        address, bodies, heads = target.address, transfers.bodies, transfers.heads
         count, stored, queues = len(bodies), target.stored, target.queues
-        contents = [ForeignContent(channel, head + body, len(body) - FRAME_HEADER, form) for body in bodies]
+        stored_heads = repeat(known.stored_head(transfers.head)) if heads is None else map(known.stored_head, heads)
+        contents = [
+            ForeignContent(channel, head + body, len(body) - FRAME_HEADER, form)
+            for head, body in zip(stored_heads, bodies)  # noqa: B905  `repeat` has no end
+        ]
         messages: list[Message]
         if stored and (marks := session.survival.marks(number, count, target.numbered)):
             messages = list(map(NumberedMessage, repeat(address), contents, marks))
@@ -327,7 +353,7 @@ class Publisher:
     def _forget_targets(self) -> None:
         self.flush_counts()
         self._targets.clear()
-        self._known.clear()
+        self._forget_known()
         self._topology = self._session.vhost.router.version
 
     # -- routing -------------------------------------------------------------------------------------------------
@@ -371,6 +397,14 @@ class Publisher:
             whole = session.fragments.whole(session.owner, content, session.connection.engine.max_message_size)
             if whole is not content:
                 return (None, content) if whole is None else self._read(whole, size_at(whole.frames, 0))
+        small = FRAME_HEADER < size <= MAX_KNOWN_SIZE and content.frames[:2] in _WHOLE_HEADERS
+        shape = shape_of(content.frames) if small else None
+        if shape is not None and (like := self._shapes.get((content.command, shape.parts))) is not None:
+            self._recent[content.command] = like
+            if like.head is None:
+                return like, content
+            frames = like.stored_head(content.frames) + content.frames[size:]
+            return like, Content(content.channel, content.command, frames, content.body_size)
         delivery = structs.get(DELIVERY, b"\0\0")
         target = self._targets.get((content.command[4:], delivery))
         if target is None:
@@ -385,13 +419,35 @@ class Publisher:
         if target.delivery is not None:
             stored = content.with_delivery(target.delivery, LARGEST_FRAME)
             head = stored.frames[: int.from_bytes(stored.frames[2:4], "big")]
+        if shape is not None:
+            return self._read_shape(shape, target, exact, head, content, stored), stored
         known = Known(target, exact, head, Form(stored))
-        small = FRAME_HEADER < size <= MAX_KNOWN_SIZE and content.frames[:2] in _WHOLE_HEADERS
         if small and not _differs_each_time(properties, content):
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
+            self._make_room()
             self._known[content.command, content.frames[:size]] = known
         return known, stored
+
+    def _read_shape(
+        self, shape: Shape, target: Target, exact: bool, head: bytes | None, content: Content, stored: Content
+    ) -> Known:
+        """What is known of messages with that shape, or, where they have too little in common, of this one alone."""
+        own = shape if head is None else shape_of(stored.frames)
+        if own is None or own.names != shape.names or not takes_shape(stored, own):
+            return Known(target, exact, head, Form(stored))
+        known = Known(target, exact, head, Form(stored, own))
+        known.shapes = (shape, own)
+        self._make_room()
+        self._shapes[content.command, shape.parts] = self._recent[content.command] = known
+        return known
+
+    def _make_room(self) -> None:
+        if len(self._known) + len(self._shapes) >= MAX_KNOWN:
+            self._forget_known()
+
+    def _forget_known(self) -> None:
+        self._known.clear()
+        self._shapes.clear()
+        self._recent.clear()
 
     def _check_user(self, user_id: bytes | None) -> None:
         session = self._session

@@ -5,19 +5,25 @@ Properties are what costs (`properties`), and most messages share theirs with ot
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 from harebell.protocol import v091
 from harebell.protocol.conversion.properties import from_v091, header_of
 from harebell.protocol.v010.content import body_of, encode_content
 from harebell.protocol.v010.frames import BODY, FRAME, FRAME_HEADER, HEADER, LARGEST_FRAME, segment_frames
+from harebell.protocol.v010.shapes import MESSAGE_ID, Shape
 from harebell.protocol.v091.codec import END, FRAME_OVERHEAD
 from harebell.protocol.v091.content import FLAGS_AT, stored_content
+from harebell.protocol.v091.property_flags import FIELDS, SHORT_STRING, TABLE
 
-__all__ = ["Headers", "ToV091"]
+__all__ = ["Headers", "ShapeToV091", "ToV091"]
 
 MOST: Final = 256  # headers that are remembered
 MOST_BYTES: Final = 16_384  # of the properties of one; converting longer ones costs little beside sending them
+_DIGITS: Final = Struct("8s4s4s4s12s")  # of a UUID
+_DASHED: Final = b"%b-%b-%b-%b-%b"
+_HINT: Final = b"x-amqp-0-"  # begins the names of the headers for what the other dialect cannot say
 _LAST: Final = 0x07  # flags of the only frame of the last segment
 
 
@@ -72,15 +78,19 @@ class ToV091:
     frame_max   the size of the largest frame
     """
 
-    __slots__ = ("_channel", "_frame_max", "_head", "_overhead", "_size", "properties")
+    __slots__ = ("_channel", "_frame_max", "_head", "_overhead", "_properties", "_size")
 
     def __init__(self, channel: int, properties: bytes, header: int, frame_max: int) -> None:
         self._channel = channel
-        self.properties = properties
+        self._properties = properties
         self._overhead = header + FRAME_HEADER
         self._frame_max = frame_max
         self._size = -1  # of the last body, ...
         self._head = b""  # ... and the frames up to it
+
+    def properties(self, native: bytes) -> bytes:
+        """What 0-9-1 says for a message with these frames of AMQP 0-10, encoded."""
+        return self._properties
 
     def frames(self, native: bytes, size: int) -> bytes:
         """A message with a body of `size` bytes; `native` are its frames of AMQP 0-10."""
@@ -88,7 +98,64 @@ class ToV091:
             if size == self._size:
                 return b"%b%b%b" % (self._head, native[-size:], END)
             if 0 < size <= self._frame_max - FRAME_OVERHEAD:
-                frames = v091.encode_content(self._channel, self.properties, native[-size:], self._frame_max)
+                frames = v091.encode_content(self._channel, self._properties, native[-size:], self._frame_max)
                 self._size, self._head = size, frames[: -size - 1]
                 return frames
-        return v091.encode_content(self._channel, self.properties, body_of(native), self._frame_max)
+        return v091.encode_content(self._channel, self._properties, body_of(native), self._frame_max)
+
+
+class ShapeToV091:
+    """As `ToV091`, for messages whose headers have one shape: the identifiers of each are put in their places.
+
+    properties  what 0-9-1 says of the first message, encoded
+    """
+
+    __slots__ = ("_channel", "_first", "_frame_max", "_overhead", "_steps")
+
+    def __init__(self, channel: int, properties: bytes, shape: Shape, frame_max: int) -> None:
+        self._channel = channel
+        self._overhead = shape.size + FRAME_HEADER
+        self._frame_max = frame_max
+        places = _places(properties)
+        ids = sorted(zip(shape.names, shape.spans, strict=True), key=lambda each: places[each[0]])
+        starts = [places[name][1] for name, _ in ids]
+        ends = [*(places[name][0] for name, _ in ids), len(properties)]
+        self._first = properties[: ends[0]]
+        # Of each identifier: its place in the header, whether it is a UUID, and the properties behind it.
+        self._steps = [
+            (*span, name == MESSAGE_ID, properties[start:end])
+            for (name, span), start, end in zip(ids, starts, ends[1:], strict=True)
+        ]
+
+    @staticmethod
+    def takes(shape: Shape, properties: bytes) -> bool:
+        """Whether each identifier of the shape is a property of 0-9-1 in these, and no header says anything of it."""
+        places = _places(properties)
+        return all(name in places for name in shape.names) and not any(_HINT in part for part in shape.parts)
+
+    def properties(self, native: bytes) -> bytes:
+        pieces = [self._first]
+        for start, end, is_id, part in self._steps:
+            value = native[start:end]
+            pieces += (_DASHED % _DIGITS.unpack(value.hex().encode()) if is_id else value, part)
+        return b"".join(pieces)
+
+    def frames(self, native: bytes, size: int) -> bytes:
+        body = native[-size:] if size and len(native) - size == self._overhead else body_of(native)
+        return v091.encode_content(self._channel, self.properties(native), body, self._frame_max)
+
+
+def _places(properties: bytes) -> dict[str, tuple[int, int]]:
+    """Where the values of properties of 0-9-1 are: first byte, and the one behind the last."""
+    flags, at = properties[0] << 8 | properties[1], 2
+    found: dict[str, tuple[int, int]] = {}
+    for flag, name, size in FIELDS:
+        if flags & flag:
+            start, end = at, at + size
+            if size == SHORT_STRING:
+                start, end = at + 1, at + 1 + properties[at]
+            elif size == TABLE:
+                end = at + 4 + int.from_bytes(properties[at : at + 4], "big")
+            found[name] = (start, end)
+            at = end
+    return found

@@ -12,7 +12,7 @@ Theory of operation. The engine splits data into frames. A control or a command 
 against the tables of `states`. A transfer is not decoded: it stays bytes in a Content, together with the slice of the
 input that holds its header and body frames. When all of them are in one buffer, which is nearly always, that is one
 pass and one slice (`_whole_content`); otherwise an `Assembly` gathers the frames of a channel's track. Those behind it
-that differ in their bodies alone are recognised by their bytes, and kept together (`_alike`, `transfers`).
+that are like it are recognised by their bytes, and kept together (`_alike`, `transfers`).
 
 The engine knows which channels have a session attached, and by what name. What a session has received, executed and
 sent is `session.Session`'s: it outlives the connection.
@@ -38,6 +38,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final, TypeAlias
 
 from harebell import errors
@@ -268,7 +269,7 @@ class Engine:
         return events
 
     def grouped_events(self) -> list[GroupedEvent]:
-        """As `events`; messages that follow each other and differ in their bodies alone are one event."""
+        """As `events`; messages that follow each other and are alike (`transfers`) are one event."""
         events, self._events = self._events, []
         return events
 
@@ -304,28 +305,36 @@ class Engine:
         body_at = header_at + size_at(data, header_at)
         if data[header_at] != _FOLLOWED or data[body_at] != _LAST_WHOLE:
             return None, after
-        begin, same, bodies = data[at:body_at], data[at : body_at + FRAME_HEADER], [data[body_at:after]]
-        to_body, length, end, channel = len(begin), after - at, len(data), content.channel
+        to_header, to_body, length, end = header_at - at, body_at - at, after - at, len(data)
+        same, begin = data[at : body_at + FRAME_HEADER], data[at : header_at + FRAME_HEADER]
+        head, bodies, channel = data[header_at:body_at], [data[body_at:after]], content.channel
+        heads: list[bytes] | None = None
         while True:
+            own, body = head, after + to_body
             if data.startswith(same, after):  # a body of that length too
                 stop = after + length
-            elif data.startswith(begin, after) and end - after >= to_body + FRAME_HEADER:
-                flags, kind, size, track, number, zero = FRAME.unpack_from(data, after + to_body)
-                stop = after + to_body + size
+            elif data.startswith(begin, after) and end - body >= FRAME_HEADER:
+                flags, kind, size, track, number, zero = FRAME.unpack_from(data, body)
+                stop = body + size
                 if (
                     flags != _LAST_WHOLE or kind != BODY or not FRAME_HEADER <= size <= self._max_received
                     or track != 1 or number != channel or zero or size - FRAME_HEADER > self.max_message_size
                 ):  # fmt: skip
                     break
+                own = data[after + to_header : body]
             else:
                 break
             if stop > end:
                 break
-            bodies.append(data[after + to_body : stop])
+            if heads is not None:
+                heads.append(own)
+            elif own != head:
+                heads = [*repeat(head, len(bodies)), own]
+            bodies.append(data[body:stop])
             after = stop
         if len(bodies) == 1:
             return None, after
-        return Transfers(channel, content.command, data[header_at:body_at], bodies), after
+        return Transfers(channel, content.command, head, bodies, heads), after
 
     def _long_content(
         self, data: bytes, at: int, body_at: int, end: int, channel: int, command: bytes
