@@ -120,7 +120,7 @@ class Survival:
         state = self._session.state
         received = state.receiving.received or 0
         unanswered: list[int] = []
-        for sent in state.sending.unsafe():
+        for sent in state.sending.unsafe_singles():
             if isinstance(sent, c.ExecutionResult):
                 unanswered.append(wide(sent.command_id, received))
             elif isinstance(sent, c.MessageReject):
