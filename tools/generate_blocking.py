@@ -92,6 +92,8 @@ FILES = {
                 "deliveries": _TASKS,
                 "consume": _TASKS,
                 "dead_letters": _TASKS,
+                "stream": _TASKS,
+                "super_stream": _TASKS,
                 "rpc": _TASKS,
                 "serve": _TASKS,
                 "channel_pool": _TASKS,

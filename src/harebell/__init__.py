@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from harebell.client.patterns.retry import DeadLetter as DeadLetter, Retry as Retry
     from harebell.client.patterns.rpc import Rpc as Rpc
     from harebell.client.patterns.server import Server as Server
+    from harebell.client.patterns.streams.offsets import FileOffsets as FileOffsets, QueueOffsets as QueueOffsets
+    from harebell.client.patterns.streams.reader import StreamReader as StreamReader
+    from harebell.client.patterns.streams.super_stream import SuperStream as SuperStream
     from harebell.client.patterns.workers import Workers as Workers
     from harebell.client.recovery.policy import Backoff as Backoff, Recovery as Recovery
     from harebell.client.settling import Reject as Reject, Requeue as Requeue
@@ -55,6 +58,10 @@ __all__ = [
     "Pending",
     "Workers",
     "QueueReader",
+    "StreamReader",
+    "SuperStream",
+    "FileOffsets",
+    "QueueOffsets",
     "Retry",
     "DeadLetter",
     "Reject",
@@ -90,6 +97,10 @@ _HOMES: Final = {
     "Pending": "harebell.client.patterns.pending",
     "Workers": "harebell.client.patterns.workers",
     "QueueReader": "harebell.client.patterns.reader",
+    "StreamReader": "harebell.client.patterns.streams.reader",
+    "SuperStream": "harebell.client.patterns.streams.super_stream",
+    "FileOffsets": "harebell.client.patterns.streams.offsets",
+    "QueueOffsets": "harebell.client.patterns.streams.offsets",
     "Retry": "harebell.client.patterns.retry",
     "DeadLetter": "harebell.client.patterns.retry",
     "Reject": "harebell.client.settling",

@@ -47,6 +47,7 @@ WAYS: Final = {
     "workers": "`async with connection.consume(queue, handler)`",
     "workers, resubscribe": "`connection.consume(resubscribe=True)`",
     "serve": "`async with connection.serve(queue, handler)`",
+    "stream": "`connection.stream`",
     "blocking": "`for` over `harebell.blocking`'s `channel.consume`",
 }
 
@@ -66,6 +67,7 @@ TOLD: Final[dict[str, dict[str, str]]] = {
     },
     "an exclusive consumer takes the queue during an outage": {
         **dict.fromkeys(WAYS, "AccessRefused"),
+        "stream": "-",
         "get": GOES_ON,
         "deliveries, resubscribe": WAITS,
         "workers, resubscribe": WAITS,
@@ -77,12 +79,13 @@ TOLD: Final[dict[str, dict[str, str]]] = {
     "the consumer timeout": {
         **dict.fromkeys(WAYS, ENDED),
         "get": "PreconditionFailed",
+        "stream": "-",
         "deliveries, resubscribe": WAITS,
         "workers, resubscribe": WAITS,
     },
     "the connection is cut, with recovery=None": {**dict.fromkeys(WAYS, "ConnectionLost"), "get": "ChannelClosed"},
     "no connection within give_up_after": {**dict.fromkeys(WAYS, "RecoveryGaveUp"), "get": "ChannelClosed"},
-    "the program cancels the consumer": {**dict.fromkeys(WAYS, ENDS), "get": "-"},
+    "the program cancels the consumer": {**dict.fromkeys(WAYS, ENDS), "get": "-", "stream": "-"},
     "the program closes the channel": {**dict.fromkeys(WAYS, ENDS), "get": "ChannelClosed"},
     "the program closes the connection": {**dict.fromkeys(WAYS, ENDS), "get": "ChannelClosed"},
     "the task is cancelled": {**dict.fromkeys(WAYS, "CancelledError"), "blocking": "-"},
@@ -186,6 +189,12 @@ async def _deliveries(program: Program, connection: Connection, queue: str, resu
             await program.work(delivery)
 
 
+async def _stream(program: Program, connection: Connection, queue: str) -> None:
+    async with connection.stream(queue, offset="first", prefetch=PREFETCH) as program.reader:
+        async for delivery in program.reader:
+            await program.work(delivery)
+
+
 async def _workers(program: Program, connection: Connection, queue: str, resubscribe: bool, quiet: bool) -> None:
     workers = connection.consume(queue, program.work, workers=1, prefetch=PREFETCH, resubscribe=resubscribe)
     await _block(program, workers, quiet)
@@ -250,7 +259,8 @@ class Trial:
             await self._observer.queue_delete(self._queue)
 
     async def _declare(self) -> None:
-        await self._observer.queue_declare(self._queue, durable=True)
+        arguments: Any = {"x-queue-type": "stream"} if self.way == "stream" else {}
+        await self._observer.queue_declare(self._queue, durable=True, arguments=arguments)
         await self._observer.confirm_select(on_orphan="retry")
 
     async def _fill(self, numbers: range) -> None:
@@ -308,6 +318,8 @@ class Trial:
                 return _get(program, self.channel, queue)
             case ["deliveries", *more]:
                 return _deliveries(program, connection, queue, bool(more))
+            case ["stream"]:
+                return _stream(program, connection, queue)
             case ["workers", *more]:
                 return _workers(program, connection, queue, bool(more), self.told == ENDS)
             case _:
@@ -328,7 +340,8 @@ class Trial:
     def consuming_channel(self) -> Channel:
         """The channel that the deliveries come on."""
         reader = self.program.reader
-        reader = getattr(reader, "_reader", reader)
+        for _ in range(2):
+            reader = getattr(reader, "_reader", reader)
         own = getattr(reader, "channel", None)
         return own if isinstance(own, Channel) else self.channel
 
@@ -345,6 +358,8 @@ class Trial:
         match self.end:
             case "the queue is deleted":
                 await observer.queue_delete(self._queue)
+                if self.way != "get":
+                    await self._event(e.ConsumerEnded)
                 self.program.let_go()
                 await self._comes_back()
             case "the queue is gone after an outage":
@@ -487,6 +502,9 @@ class Trial:
         if self.told in (GOES_ON, WAITS):
             assert acked == everything
         if self.end in ("the queue is deleted", "the queue is gone after an outage") and self.told != WAITS:
+            return
+        if self.way == "stream":  # takes nothing out, and hands nothing out twice
+            assert program.seen == [b"%d" % n for n in range(len(program.seen))]
             return
         if self.end.startswith("an exclusive consumer") and self.told == "AccessRefused":
             await self._exits.aclose()

@@ -46,7 +46,11 @@ if TYPE_CHECKING:
     from harebell.client.patterns.retry import Retry
     from harebell.client.patterns.rpc import Rpc
     from harebell.client.patterns.server import Server
+    from harebell.client.patterns.streams.offsets import Offsets
+    from harebell.client.patterns.streams.reader import Offset, StreamReader
+    from harebell.client.patterns.streams.super_stream import SuperStream
     from harebell.client.patterns.workers import Workers
+    from harebell.client.recovery.stream_position import Resume
 
 __all__ = ["Connection", "Opening", "connect"]
 
@@ -465,6 +469,46 @@ class Connection:
             handler_timeout=handler_timeout, grace=grace, codec=codec, setup=setup, cleanup=cleanup,
             resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
         )  # fmt: skip
+
+    def stream(
+        self,
+        queue: str,
+        *,
+        offset: Offset = "next",
+        name: str = "",
+        offsets: Offsets | None = None,
+        resume: Resume = "handed_out",
+        store_every: int = 1000,
+        store_seconds: float = 5.0,
+        prefetch: int = 1000,
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> StreamReader:
+        """A reader of a stream queue, which continues where it was: `async for delivery in connection.stream("log")`.
+
+        offset         where to begin: "first", "last" (block), "next", a message's number, a datetime, an age ("2h")
+        name, offsets  where its position is stored under that name: a `FileOffsets`, a `QueueOffsets`, or anything with
+                       their methods. With a stored position it begins behind that, and not at `offset`
+        resume         where it continues after an outage: behind the last delivery that was "handed_out", or "settled":
+                       at the first one that was not, so that those since then come again
+        store_every, store_seconds  how many messages, and seconds, pass between two stores of the position
+        prefetch       how many unacknowledged deliveries may be under way; a stream needs a limit
+        """
+        from harebell.client.patterns.streams.reader import StreamReader
+
+        return StreamReader(
+            self, queue, offset=offset, name=name, offsets=offsets, resume=resume, store_every=store_every,
+            store_seconds=store_seconds, prefetch=prefetch, arguments=arguments, timeout=timeout,
+        )  # fmt: skip
+
+    def super_stream(self, name: str, partitions: int | Sequence[str]) -> SuperStream:
+        """A super stream, to declare it, publish to it and read it.
+
+        partitions  how many there are, with the keys "0", "1", ...; or their keys
+        """
+        from harebell.client.patterns.streams.super_stream import SuperStream
+
+        return SuperStream(self, name, partitions)
 
     def dead_letters(self, queue: str, *, prefetch: int = 100, timeout: float | None = None) -> DeadLetters:
         """An iterator over a dead-letter queue: each DeadLetter says why it is there; acknowledge its `delivery`."""

@@ -26,6 +26,8 @@ __all__ = [
     "Resubscribed",
     "SessionEnded",
     "Skipped",
+    "StreamGap",
+    "StreamResumed",
     "Unblocked",
 ]
 
@@ -151,6 +153,29 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamResumed:
+    """After a loss, a consumer of a stream queue continues at `offset`.
+
+    That is the number of a message; or a time, or "first", where it had been handed none before the loss.
+    """
+
+    queue: str
+    consumer_tag: str
+    offset: object
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGap:
+    """After a loss, a consumer of a stream queue could not continue where it should: the queue no longer has the
+    messages from `expected` on, and the next one is `came`."""
+
+    queue: str
+    consumer_tag: str
+    expected: int
+    came: int
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The connection is closed for good: by this client, or with RecoveryGaveUp, or lost without recovery."""
 
@@ -170,6 +195,8 @@ Event = (
     | ConsumerWaiting
     | Resubscribed
     | SessionEnded
+    | StreamResumed
+    | StreamGap
     | Closed
 )
 

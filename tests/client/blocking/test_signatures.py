@@ -31,7 +31,17 @@ INTERNAL: dict[type, set[str]] = {
 }
 # Handlers, calls and pools are made of tasks.
 ASYNCIO_ONLY: dict[type, set[str]] = {
-    connection.Connection: {"producer", "deliveries", "consume", "dead_letters", "rpc", "serve", "channel_pool"}
+    connection.Connection: {
+        "producer",
+        "deliveries",
+        "consume",
+        "stream",
+        "super_stream",
+        "dead_letters",
+        "rpc",
+        "serve",
+        "channel_pool",
+    }
 }
 # Attributes of the asyncio objects are properties here.
 MORE: dict[type, set[str]] = {

@@ -42,6 +42,8 @@ async def happenings(connection: harebell.Connection) -> None:
                 pass
             case events.ChannelReopened() | events.ConsumerEnded() | events.ConsumerWaiting() | events.Resubscribed():
                 pass
+            case events.StreamResumed() | events.StreamGap():
+                pass
             case events.SessionEnded():
                 pass
             case _:

@@ -528,7 +528,7 @@ class ChannelCore:
                 yield consumer.unseen()
 
     def _forget_buffered(self) -> list[int]:
-        holding = [*self._left, *(consumer for consumer in self.consumers.values() if not consumer.no_ack)]
+        holding = (*self._left, *self.consumers.values())
         return [tag for consumer in holding for tag in consumer.forget()]
 
     def _fail(self, reason: errors.HarebellError, *, ours: bool = False) -> None:

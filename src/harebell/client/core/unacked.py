@@ -48,6 +48,7 @@ class Deliveries:
     unacked   public tags of what the program was handed and the broker waits for; the hot path adds and removes. What a
               thread took from a buffer to hand it out later is in here, too
     orphans   public tags that were handed out on a wire channel that is gone, and were never settled
+    released  those of them that need no settling, for they do not come again: a stream's
     offset    public tag = offset + wire tag, now
     last_tag  the highest public tag that came
     orphaned  how many were ever orphaned
@@ -56,12 +57,13 @@ class Deliveries:
 
     __slots__ = (
         "_forgotten", "_refused", "_settled_to", "_uncommitted", "ended", "last_tag", "offset", "orphaned", "orphans",
-        "unacked",
+        "released", "unacked",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.unacked: set[int] = set()
         self.orphans: set[int] = set()
+        self.released: set[int] = set()
         self.offset = 0
         self.last_tag = 0
         self.orphaned = 0
@@ -87,13 +89,18 @@ class Deliveries:
         if tag in self.orphans:
             self.orphans.remove(tag)
             return (), errors.AcknowledgeOrphans(tag, tag)
+        if tag in self.released:
+            self.released.remove(tag)
+            return (), None
         return (), self._refused_locally(tag, how, unseen)
 
     def _settle_all(self, tag: int, how: str, unseen: Unseen) -> tuple[Sent, errors.HarebellError | None]:
         if not 0 <= tag <= self.last_tag:
             return (), self._refused_locally(tag, how, unseen)
         up_to = tag or self.last_tag
-        unacked = self.unacked
+        unacked, released = self.unacked, self.released
+        if released:
+            self.released = {left for left in released if left > up_to}
         orphaned = [orphan for orphan in self.orphans if orphan <= up_to] if self.orphans else []
         first = unseen.first()
         if not orphaned and up_to in unacked and not 0 < first <= up_to and how == "ack":  # the common case
@@ -102,7 +109,8 @@ class Deliveries:
         hidden = set(unseen) if 0 < first <= up_to else ()
         covered = sorted(seen for seen in unacked if seen <= up_to and seen not in hidden)
         if not covered and not orphaned:
-            return (), self._refused_locally(tag, how, unseen) if tag else None
+            done = not tag or len(self.released) < len(released)
+            return (), None if done else self._refused_locally(tag, how, unseen)
         unacked.difference_update(covered)
         self._remember(covered, how)
         before = [seen for seen in covered if not 0 < first < seen]
@@ -176,6 +184,12 @@ class Deliveries:
     def gave_back(self, tag: int) -> None:
         """The client has put it back into its queue by itself: the program has not got it."""
         self.unacked.discard(tag)
+
+    def release(self, tags: Iterable[int]) -> None:
+        """These were handed out, and do not come again when the wire channel is lost: settling them does nothing."""
+        released = self.unacked.intersection(tags)
+        self.unacked -= released
+        self.released |= released
 
     def invalidated(self, buffered: Iterable[int]) -> None:
         """The broker takes everything back on this wire channel (basic.recover): the old tags mean nothing to it.

@@ -107,6 +107,13 @@ class Logging:
                 logger.log(level, "consumer %r of queue %r ended: %s", event.consumer_tag, event.queue, event.error)
             case e.ConsumerWaiting():
                 logger.warning("consumer %r of queue %r waits: %s", event.consumer_tag, event.queue, event.error)
+            case e.StreamResumed():
+                logger.info("consumer %r of stream %r continues at %s", event.consumer_tag, event.queue, event.offset)
+            case e.StreamGap():
+                logger.error(
+                    "consumer %r of stream %r: messages %d to %d are gone", event.consumer_tag, event.queue,
+                    event.expected, event.came - 1,
+                )  # fmt: skip
             case e.Resubscribed():
                 logger.info("consumer %r of queue %r consumes again", event.consumer_tag, event.queue)
         call_next(event)

@@ -28,6 +28,7 @@ from harebell.client.messages import Delivery
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
 from harebell.client.recovery.redeclare import Redeclaration
+from harebell.client.recovery.stream_position import Resume
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["QueueReader", "Setup"]
@@ -59,6 +60,7 @@ class QueueReader:
         timeout: float | None,
         prepare: Callable[[Channel], None] | None = None,
         setup: Setup | None = None,
+        resume: Resume = "handed_out",
     ) -> None:
         self._opened: Channel | None = None
         if prefetch < 0:
@@ -73,6 +75,7 @@ class QueueReader:
         self._timeout = timeout
         self._prepare = prepare
         self._setup = setup
+        self._resume: Resume = resume
         self._consumer: Consumer | None = None
         self._renewing = asyncio.Lock()
         self._ending = asyncio.Event()
@@ -84,6 +87,13 @@ class QueueReader:
         if self._opened is None:
             raise errors.LocalProtocolError(f"the reader of queue {self.queue!r} has not begun: enter or iterate it")
         return self._opened
+
+    @property
+    def consumer(self) -> Consumer:
+        """Its present consumer, or the last; LocalProtocolError before it began."""
+        if self._consumer is None:
+            raise errors.LocalProtocolError(f"the reader of queue {self.queue!r} has not begun: enter or iterate it")
+        return self._consumer
 
     @property
     def tag(self) -> str:
@@ -117,7 +127,7 @@ class QueueReader:
             arguments=self._arguments,
             timeout=self._timeout,
         )
-        consumer.subscription.resubscribing = self._resubscribe
+        consumer.subscription.resubscribing, consumer.subscription.resume = self._resubscribe, self._resume
         await consumer.start()
         return consumer
 

@@ -206,6 +206,11 @@ class Topology:
             key for key in self.binds if key[0] is m.QueueBind and key[1] in gone
         }
 
+    def is_stream(self, queue: str) -> bool:
+        """Whether the queue was declared as a stream."""
+        declared = self.queues.get(queue)
+        return declared is not None and declared.arguments.get("x-queue-type") == "stream"
+
     def has_exclusive(self, queue: str) -> bool:
         """Whether the queue is this connection's own."""
         declared = self.queues.get(queue)

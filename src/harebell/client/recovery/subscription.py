@@ -17,6 +17,7 @@ from harebell import errors
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.consumer import ConsumerCore
 from harebell.client.messages import Delivery
+from harebell.client.recovery.stream_position import OFFSET, Position, Resume
 from harebell.client.transport.protocol import MAX_BUFFERED_BYTES, MAX_BUFFERED_MESSAGES, AsyncCore, FutureSlot
 from harebell.protocol.v091 import TableLike, methods as m
 
@@ -41,13 +42,17 @@ class Subscription:
     seen      called with the tag of each delivery that is handed out, unless it needs no acknowledgement
     arrived   called instead with the tag of each that comes, where middlewares see it at once and may settle it
     on_end    called once when it has ended for good
+    on_gap    called with the number of the message that was to come next in a stream, and of the later one that came
     resubscribing  another one takes its place when it ends by an error
+    position  where it continues in a stream queue; None for any other, and for one that is not known to be one yet
+    resume    what it continues behind there
     finished  no more deliveries will come; `reason` is why, None after a cancel by the program
     """
 
     __slots__ = (
         "ahead", "arguments", "arrived", "buffer", "bytes", "channel", "core", "deliver", "exclusive", "finished",
-        "no_ack", "on_end", "queue", "reason", "resubscribing", "seen", "tag", "transport", "waiters",
+        "no_ack", "on_end", "on_gap", "position", "queue", "reason", "resubscribing", "resume", "seen", "tag",
+        "transport", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +70,10 @@ class Subscription:
         self.seen: Callable[[int], None] | None = None
         self.arrived: Callable[[int], None] | None = None
         self.on_end: Callable[[Subscription], None] | None = None
+        self.on_gap: Callable[[Subscription, int, int], None] | None = None
         self.resubscribing = False
+        self.position: Position | None = None
+        self.resume: Resume = "handed_out"
         self.buffer: deque[Delivery] = deque()
         self.bytes = 0
         self.ahead: deque[Delivery] = deque()
@@ -88,6 +96,8 @@ class Subscription:
         self.bytes -= delivery.body_size
         if self.seen is not None:
             self.seen(delivery.delivery_tag)
+        elif self.position is not None:
+            self._hand_out(self.position, delivery)
         if self.transport.overfull:
             self._taken()
         return delivery
@@ -104,9 +114,21 @@ class Subscription:
         if self.seen is not None:
             for delivery in taken:
                 self.seen(delivery.delivery_tag)
+        elif self.position is not None:
+            for delivery in taken:
+                self._hand_out(self.position, delivery)
         if self.transport.overfull:
             self._taken()
         return taken
+
+    def _hand_out(self, position: Position, delivery: Delivery) -> None:
+        assert self.channel is not None  # the delivery came on it
+        if self.no_ack:
+            position.handed_out(delivery, None)
+            return
+        if self.arrived is None:
+            self.channel.deliveries.unacked.add(delivery.delivery_tag)
+        position.handed_out(delivery, self.channel.deliveries)
 
     def _taken(self) -> None:
         if (
@@ -148,17 +170,13 @@ class Subscription:
         if transport is not self.transport:
             self.relieve()
             self.transport = transport
+        if self.position is None and self.arguments is not None and OFFSET in self.arguments:
+            self.position = Position(self.resume, self.arguments)
         self.channel = channel
         self.core = consumer = ConsumerCore(
-            self.tag, self.queue, self.no_ack, self.deliver or self.append, self.ended, self.forget, self.interrupted,
-            self.unseen,
+            self.tag, self.queue, self.no_ack, self._first, self.ended, self.forget, self.interrupted, self.unseen,
         )  # fmt: skip
-        self.seen = self.arrived = None
-        if not self.no_ack:
-            if self.deliver is None:
-                self.seen = channel.deliveries.unacked.add
-            else:
-                self.arrived = channel.deliveries.unacked.add
+        self._count(channel)
         qos_slot = FutureSlot(qos, transport.loop.create_future()) if qos is not None else None
         if qos_slot is not None:
             channel.request(qos_slot)
@@ -177,6 +195,29 @@ class Subscription:
                 raise
         await transport.reply(slot, seconds, channel.abandon, deadline)
 
+    def _count(self, channel: ChannelCore) -> None:
+        """Say how it is noted what the program has got."""
+        self.seen = self.arrived = None
+        if not self.no_ack and self.deliver is not None:
+            self.arrived = channel.deliveries.unacked.add
+        elif not self.no_ack and self.position is None:
+            self.seen = channel.deliveries.unacked.add
+
+    def _first(self, delivery: Delivery) -> None:
+        """Take the first delivery on a wire channel, which shows whether the queue is a stream."""
+        core, channel = self.core, self.channel
+        assert core is not None  # it brings the delivery
+        assert channel is not None
+        core.append = append = self.deliver or self.append
+        offset, position = delivery.stream_offset, self.position
+        if (offset is None) != (position is None):
+            self.position = None if offset is None else Position(self.resume, self.arguments)
+            self._count(channel)
+        elif offset is not None and position is not None and position.expected is not None:
+            if offset > position.expected and self.on_gap is not None:
+                self.on_gap(self, position.expected, offset)
+        append(delivery)
+
     def unseen(self) -> Iterator[Delivery]:
         """The deliveries that the program has not got, the earliest first."""
         # A thread may take from `ahead` meanwhile: copying it is one call of C.
@@ -184,6 +225,9 @@ class Subscription:
 
     def forget(self) -> list[int]:
         """The broker takes back what it delivered: drop what the program has not got, and give the tags of it."""
+        if self.position is not None and self.channel is not None:
+            waiting = self.buffer or self.ahead
+            self.position.lost(self.channel.deliveries, waiting[-1] if self.no_ack and waiting else None)
         if self.no_ack:
             return []
         tags = [delivery.delivery_tag for delivery in (*_emptied(self.ahead), *self.buffer)]

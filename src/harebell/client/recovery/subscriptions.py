@@ -17,6 +17,7 @@ from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import HookedChannel, SubscribeArgs
 from harebell.client.recovery.recorded_topology import Late
 from harebell.client.recovery.requests import Requests
+from harebell.client.recovery.stream_position import OFFSET, Position
 from harebell.client.recovery.subscription import Subscription
 from harebell.client.transport.protocol import AsyncCore
 from harebell.protocol.v091 import TableLike, methods as m
@@ -67,11 +68,13 @@ class Subscriptions:
 
         if prefetch is not None:
             self.requests.mode_changes += 1
+        if subscription.position is None and self.requests.availability.topology.is_stream(subscription.queue):
+            subscription.position = Position(subscription.resume, subscription.arguments)
         if self._chains.has("delivery_event"):
             subscription.deliver = _seen_by(self._chains.event("delivery_event", subscription.append), subscription)
         await self._around(innermost, subscription, prefetch, again=False)
         self.active[subscription] = None
-        subscription.on_end = self._ended
+        subscription.on_end, subscription.on_gap = self._ended, self._gap
         self.requests.availability.topology.consuming(subscription.queue)
         if subscription.finished:  # cancelled by the broker in the same turn
             self._ended(subscription)
@@ -83,12 +86,13 @@ class Subscriptions:
         prefetch: int | None,
         again: bool,
     ) -> Awaitable[None]:
+        arguments, position = subscription.arguments, subscription.position
         args = SubscribeArgs(
             subscription.queue,
             subscription.tag,
             subscription.no_ack,
             subscription.exclusive,
-            subscription.arguments,
+            position.arguments(arguments) if again and position is not None else arguments,
             prefetch,
             0,
             again,
@@ -122,6 +126,9 @@ class Subscriptions:
             self.requests.availability.topology.consumer_gone(subscription.queue, comes_back=again)
             if reason is not None:
                 self._emit(e.ConsumerEnded(subscription.queue, subscription.tag, reason, again))
+
+    def _gap(self, subscription: Subscription, expected: int, came: int) -> None:
+        self._emit(e.StreamGap(subscription.queue, subscription.tag, expected, came))
 
     async def cancel(self, subscription: Subscription, requeue: bool, timeout: float | None) -> None:
         """End it; what was not taken goes back to the queue, or is left to be taken, as what still comes is."""
@@ -187,6 +194,9 @@ class Subscriptions:
 
         try:
             await self._around(innermost, subscription, None, again=True)
+            if subscription.position is not None:
+                offset = (subscription.arguments or {}).get(OFFSET)
+                self._emit(e.StreamResumed(subscription.queue, subscription.tag, offset))
         except errors.ChannelError as error:
             if transport.reason is None:
                 if self._comes_later(subscription, error):
