@@ -1,12 +1,16 @@
-"""Spans of publishing and consuming, and how the context travels; against both brokers."""
+"""Spans of publishing and consuming, how the context travels, and metrics; against both brokers."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -15,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import harebell
 from harebell import errors
 from harebell.client.channel import Channel
-from harebell.client.middleware.opentelemetry import OpenTelemetry
+from harebell.client.middleware.opentelemetry import OpenTelemetry, OpenTelemetryMetrics
 from harebell.client.middleware.registry import Middlewares
 
 
@@ -176,6 +180,143 @@ async def test_a_message_that_nobody_traced(traced: Channel, other: Channel, tra
         assert span.parent is None
         assert not span.links
     await traced.queue_delete(name)
+
+
+async def test_a_handler_runs_in_its_span(broker_url: str, tracing: Tracing, name: str) -> None:
+    seen: dict[bytes, int] = {}  # the id of the span in which the handler ran, by the body
+    done = asyncio.Event()
+
+    async def handle(delivery: harebell.Delivery) -> None:
+        seen[delivery.body] = trace.get_current_span().get_span_context().span_id
+        if len(seen) == 4:
+            done.set()
+        if delivery.body == b"fails":
+            raise LookupError("in the handler")
+        if delivery.body == b"refuses":
+            raise harebell.Reject
+        if delivery.body == b"publishes":
+            await delivery_channel.publish(b"next", "", f"{name}.next")
+
+    middlewares = Middlewares().add_shared(tracing.middleware)
+    async with harebell.connect(broker_url, timeout=20, middleware=middlewares) as connection:
+        delivery_channel = await connection.channel()
+        await delivery_channel.queue_declare(name, exclusive=True)
+        await delivery_channel.queue_declare(f"{name}.next", exclusive=True)
+        with tracing.tracer.start_as_current_span("start of the program"):
+            workers = connection.consume(name, handle, max_failures=None)
+            await workers.start()
+        for body in (b"fails", b"refuses", b"publishes", b"returns"):
+            await delivery_channel.publish(body, "", name)
+        await asyncio.wait_for(done.wait(), 20)
+        await workers.stop()
+    published = {span.context.span_id: span for span in tracing.spans if span.kind is SpanKind.PRODUCER}
+    processed = {span.context.span_id: span for span in tracing.spans if span.name == f"process {name}"}
+    assert len(published) == 5
+    assert set(processed) == set(seen.values())  # each handler was called with its own span as the current one
+    for span in processed.values():
+        assert span.parent is not None
+        assert span.parent.span_id in published  # and not "start of the program"
+        assert span.attributes is not None
+        assert span.attributes["harebell.attempt"] == 1
+    told = {
+        body: (processed[span_id].status.status_code, [event.name for event in processed[span_id].events])
+        for body, span_id in seen.items()
+    }
+    assert told == {
+        b"fails": (StatusCode.ERROR, ["exception"]),
+        b"refuses": (StatusCode.UNSET, ["reject"]),
+        b"publishes": (StatusCode.UNSET, []),
+        b"returns": (StatusCode.UNSET, []),
+    }
+    parents = [span.parent.span_id for span in published.values() if span.parent is not None]
+    assert parents == [seen[b"publishes"]]
+
+
+Points = dict[tuple[str, str, str], float]
+
+
+def points(reader: InMemoryMetricReader) -> dict[str, Points]:
+    """{instrument: {(operation, destination or queue, error or decision): how many}}"""
+    data = reader.get_metrics_data()
+    assert data is not None
+    found: dict[str, Points] = {}
+    for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+        for point in metric.data.data_points:
+            attributes = {key: str(value) for key, value in (point.attributes or {}).items()}
+            queue = attributes.get(
+                "messaging.destination.subscription.name", attributes.get("messaging.destination.name")
+            )
+            ended = attributes.get("error.type") or attributes.get("harebell.decision") or ""
+            key = (attributes.get("messaging.operation.name", ""), queue or "", ended)
+            assert isinstance(point, HistogramDataPoint | NumberDataPoint)
+            found.setdefault(metric.name, {})[key] = (
+                point.count if isinstance(point, HistogramDataPoint) else point.value
+            )
+    return found
+
+
+async def test_metrics(broker_url: str, name: str) -> None:
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader])
+    middlewares = Middlewares().add_shared(OpenTelemetryMetrics(meters))
+    ended = asyncio.Queue[bytes]()
+    at_work: list[Points] = []
+
+    async def handle(delivery: harebell.Delivery) -> None:
+        try:
+            match delivery.body:
+                case b"fails":
+                    raise LookupError
+                case b"refuses":
+                    raise harebell.Reject
+                case _:
+                    at_work.append(points(reader)["harebell.consumer.handlers"])
+        finally:
+            ended.put_nowait(delivery.body)
+
+    async def later() -> AsyncIterator[harebell.Publication]:
+        yield harebell.Publication(b"3", "", name)
+
+    async with harebell.connect(broker_url, timeout=20, middleware=middlewares) as connection:
+        channel = await connection.channel()
+        await channel.queue_declare(name, exclusive=True)
+        await channel.confirm_select()
+        channel.confirmations()
+        await channel.publish(b"1", "", name)
+        await channel.send(b"2", "", name)
+        await channel.publish_many(later())
+        channel.publish_nowait(b"4", "", name)
+        with pytest.raises(errors.Unroutable):
+            await channel.publish(b"m", "", "nowhere", mandatory=True)
+        for _ in range(4):
+            assert await channel.get(name, no_ack=True) is not None
+        assert await channel.get(name) is None
+        async with connection.consume(name, handle, max_failures=None) as workers:
+            for body in (b"fails", b"refuses", b"returns", b"returns"):
+                await channel.publish(body, "", name)
+                await asyncio.wait_for(ended.get(), 20)
+            await workers.stop()
+    assert at_work == [{("", name, ""): 1}] * 2
+    found = points(reader)
+    assert found["messaging.client.sent.messages"] == {
+        ("publish", "amq.default", ""): 7,
+        ("publish", "amq.default", "Unroutable"): 1,
+        ("publish", "", ""): 1,
+    }
+    assert found["messaging.client.consumed.messages"] == {("get", name, ""): 4, ("receive", name, ""): 4}
+    assert found["messaging.client.operation.duration"] == {
+        ("publish", "amq.default", ""): 6,
+        ("publish", "amq.default", "Unroutable"): 1,
+        ("publish", "", ""): 1,
+        ("get", name, ""): 5,
+    }
+    assert found["messaging.process.duration"] == {
+        ("process", name, ""): 2,
+        ("process", name, "LookupError"): 1,
+        ("process", name, "reject"): 1,
+    }
+    assert found["harebell.consumer.handlers"] == {("", name, ""): 0}
+    meters.shutdown()
 
 
 def test_without_the_package_it_says_what_to_install() -> None:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
         Hook as Hook,
     )
     from harebell.client.middleware.logging import Logging as Logging
-    from harebell.client.middleware.opentelemetry import OpenTelemetry as OpenTelemetry
+    from harebell.client.middleware.opentelemetry import (
+        OpenTelemetry as OpenTelemetry,
+        OpenTelemetryMetrics as OpenTelemetryMetrics,
+    )
     from harebell.client.middleware.providers import *  # noqa: F403  # as many as there are hooks
     from harebell.client.middleware.records import (
         AckArgs as AckArgs,
@@ -76,6 +79,7 @@ _HOMES: Final = {
     "Logging": "logging",
     "Middlewares": "registry",
     "OpenTelemetry": "opentelemetry",
+    "OpenTelemetryMetrics": "opentelemetry",
     "WireChannel": "transports",
     "WireConnection": "transports",
 }

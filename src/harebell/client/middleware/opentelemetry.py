@@ -1,7 +1,10 @@
-"""Traces: spans for publishing and consuming, joined across processes by the context in a message's headers.
+"""Traces and metrics: spans joined across processes by the context in a message's headers; counts and durations.
 
     middlewares = harebell.middleware.Middlewares().add_shared(tracing := harebell.middleware.OpenTelemetry())
+    middlewares.add_shared(harebell.middleware.OpenTelemetryMetrics())
     ...
+    async with connection.consume("work", handle):  # each call of `handle` in its span
+        ...
     async for delivery in channel.consume("work"):
         with tracing.process(delivery):
             ...
@@ -10,9 +13,12 @@ Rules, after the semantic conventions for messaging and RabbitMQ:
 1. "publish <exchange>" (PRODUCER) lasts until what the call waits for: a confirm, for `publish` and `publish_many`. Its
    context is written into the headers of the message, which is copied for that. A `publish_many` is one span.
 2. "receive <queue>" (CONSUMER) is a point in time: a delivery has come, or `get` has brought one. "process <queue>"
-   (CONSUMER) is what the program does with it, inside of `process`. Both are linked to the span that published the
-   message, and are its children; "process" is that of a current span where there is one.
-3. An error is recorded on the span whose call or block it leaves. Bodies are not.
+   (CONSUMER) is what the program does with it: a call of the handler of `connection.consume` or `serve`, or what is
+   inside of `process`. Both are linked to the span that published the message, and are its children; a span made by
+   `process` is the child of a current span where there is one.
+3. An error is recorded on the span whose call or block it leaves; `raise Requeue` and `raise Reject` are no errors, but
+   events of the span. Bodies are not recorded.
+4. Metrics have no attribute whose values are without number: no ids, no delivery tags, no routing keys.
 
 The one module that imports OpenTelemetry, its API alone: `pip install 'harebell[otel]'`. It costs some microseconds per
 message where it is registered, nothing where it is not.
@@ -21,6 +27,7 @@ message where it is registered, nothing where it is not.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +37,7 @@ from harebell import errors
 from harebell.client.messages import Confirmation, Delivery, Message, Publication
 from harebell.client.middleware.hooks import (
     GetArgs,
+    HandleArgs,
     HookedChannel,
     PublishArgs,
     PublishManyArgs,
@@ -37,20 +45,24 @@ from harebell.client.middleware.hooks import (
     SendArgs,
 )
 from harebell.client.middleware.providers import Next, Pass, PlainNext
+from harebell.client.settling import Reject, Requeue
 from harebell.protocol.v091 import Properties
 
 try:
-    from opentelemetry import propagate, trace
+    from opentelemetry import metrics, propagate, trace
     from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as error:
     raise errors.MissingDependency(
         "tracing needs the package opentelemetry-api: pip install 'harebell[otel]'"
     ) from error
 
-__all__ = ["OpenTelemetry"]
+__all__ = ["OpenTelemetry", "OpenTelemetryMetrics"]
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # how "" is called in a span's name
+ATTEMPT: Final = "harebell.attempt"  # the conventions have no attribute for these two
+DECISION: Final = "harebell.decision"
 
 Attributes = dict[str, str | int]
 
@@ -126,9 +138,17 @@ class OpenTelemetry:
             links=links,
         ).end()
 
+    async def handle(self, call_next: Next[HandleArgs, object], args: HandleArgs) -> object:
+        producer, links = _origin(args.delivery)
+        attributes = _delivered(args.delivery, args.queue, "process")
+        attributes[ATTEMPT] = args.attempt
+        # `producer`: the current span is what was current when the consumer was made
+        with self._span(f"process {args.queue}", SpanKind.CONSUMER, attributes, producer, links):
+            return await call_next(args)
+
     @contextmanager
     def process(self, delivery: Delivery, queue: str = "") -> Iterator[Span]:
-        """The span of what the program does with a delivery, current inside the block.
+        """The span of what the program does with a delivery, current inside the block. Handlers have theirs without it.
 
         queue  where it came from; a consumer's delivery knows that, the answer to `get` does not
         """
@@ -159,11 +179,111 @@ class OpenTelemetry:
         ) as span:
             try:
                 yield span
+            except (Requeue, Reject) as decision:
+                span.add_event(type(decision).__name__.lower())
+                raise
             except BaseException as error:
                 span.record_exception(error)
                 span.set_attribute("error.type", type(error).__name__)
                 span.set_status(Status(StatusCode.ERROR, str(error)))
                 raise
+
+
+class OpenTelemetryMetrics:
+    """A provider for `Middlewares.add_shared`: what every channel publishes, gets and processes, counted and timed.
+
+    meter_provider  in place of the global one
+
+    The instruments have the names of the semantic conventions for messaging:
+
+        messaging.client.sent.messages       publications; `error.type` on those that were not confirmed
+        messaging.client.consumed.messages   deliveries, and answers to `get`
+        messaging.client.operation.duration  seconds of a call of `publish`, `send`, `publish_many` or `get`
+        messaging.process.duration           seconds of one call of a handler; `error.type` where it failed,
+                                             `harebell.decision` where it has raised Requeue or Reject
+        harebell.consumer.handlers           handlers at work
+    """
+
+    id = "opentelemetry-metrics"
+
+    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+        meter = metrics.get_meter("harebell", meter_provider=meter_provider)
+        self._sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Messages published")
+        self._consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Messages delivered")
+        self._operations = meter.create_histogram("messaging.client.operation.duration", "s", "Calls to the broker")
+        self._processed = meter.create_histogram("messaging.process.duration", "s", "Calls of handlers")
+        self._handlers = meter.create_up_down_counter("harebell.consumer.handlers", "{handler}", "Handlers at work")
+
+    async def publish(
+        self, call_next: Next[PublishArgs, Confirmation | None], args: PublishArgs
+    ) -> Confirmation | None:
+        with self._calling(args, args.exchange, 1):
+            return await call_next(args)
+
+    async def send(self, call_next: Next[SendArgs, int], args: SendArgs) -> int:
+        with self._calling(args, args.exchange, 1):
+            return await call_next(args)
+
+    def publish_nowait(self, call_next: PlainNext[PublishNowaitArgs, int], args: PublishNowaitArgs) -> int:
+        tag = call_next(args)
+        self._sent.add(1, _counted(args.channel, "publish", "send", args.exchange))
+        return tag
+
+    async def publish_many(self, call_next: Next[PublishManyArgs, int], args: PublishManyArgs) -> int:
+        with self._calling(args, None, 0):
+            count = await call_next(args)
+        self._sent.add(count, _counted(args.channel, "publish", "send", None))
+        return count
+
+    @contextmanager
+    def _calling(self, args: PublishArgs | PublishManyArgs, exchange: str | None, count: int) -> Iterator[None]:
+        """Time a call, and count what it has published, or failed to."""
+        attributes = _counted(args.channel, "publish", "send", exchange)
+        try:
+            with _timed(self._operations.record, attributes):
+                yield
+        finally:
+            if count:
+                self._sent.add(count, attributes)
+
+    def delivery_event(self, call_next: Pass[Delivery], event: Delivery) -> None:
+        self._consumed.add(1, _counted_delivery(event, _queue_of(event), "receive"))
+        call_next(event)
+
+    async def get(self, call_next: Next[GetArgs, Delivery | None], args: GetArgs) -> Delivery | None:
+        attributes = _counted(args.channel, "get", "receive", None)
+        attributes["messaging.destination.subscription.name"] = args.queue
+        with _timed(self._operations.record, attributes):
+            delivery = await call_next(args)
+        if delivery is not None:
+            self._consumed.add(1, _counted_delivery(delivery, args.queue, "get"))
+        return delivery
+
+    async def handle(self, call_next: Next[HandleArgs, object], args: HandleArgs) -> object:
+        attributes = _counted_delivery(args.delivery, args.queue, "process")
+        working: Attributes = {"messaging.destination.subscription.name": args.queue}
+        self._handlers.add(1, working)
+        try:
+            with _timed(self._processed.record, attributes):
+                return await call_next(args)
+        finally:
+            self._handlers.add(-1, working)
+
+
+@contextmanager
+def _timed(record: Callable[[float, Attributes], None], attributes: Attributes) -> Iterator[None]:
+    """Record how long the block takes. An error that leaves it is named in the attributes."""
+    began = time.perf_counter()
+    try:
+        yield
+    except (Requeue, Reject) as decision:
+        attributes[DECISION] = type(decision).__name__.lower()
+        raise
+    except BaseException as error:
+        attributes["error.type"] = type(error).__name__
+        raise
+    finally:
+        record(time.perf_counter() - began, attributes)
 
 
 # -- the context in the headers ----------------------------------------------------------------------------------------
@@ -256,6 +376,23 @@ def _delivered(delivery: Delivery, queue: str, operation: str) -> Attributes:
     except errors.HarebellError:
         attributes["messaging.message.body.size"] = delivery.body_size
     return attributes
+
+
+def _counted(channel: HookedChannel, name: str, kind: str, exchange: str | None) -> Attributes:
+    attributes = _common(channel, name, kind)
+    if exchange is not None:
+        attributes["messaging.destination.name"] = exchange or DEFAULT_EXCHANGE
+    return attributes
+
+
+def _counted_delivery(delivery: Delivery, queue: str, operation: str) -> Attributes:
+    return {
+        "messaging.system": "rabbitmq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": "receive" if operation == "get" else operation,
+        "messaging.destination.name": delivery.exchange or DEFAULT_EXCHANGE,
+        "messaging.destination.subscription.name": queue,
+    }
 
 
 def _queue_of(delivery: Delivery) -> str:
