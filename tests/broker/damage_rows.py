@@ -15,6 +15,7 @@ __all__ = ["ROWS", "Row", "rows_of"]
 BIT, CUT, EMPTY = "bit flipped at *", "cut to ?*", "cut to 0%"
 OLDER, OTHER, LINK, LOST, GARBAGE = "older copy", "swapped", "a link", "a lost link", "garbage appended"
 SEGMENTS, SETTLEMENTS = ("*.log",), ("*.settled",)
+RECORDS = ("sessions", "transactions")
 FOLDERS, TOP = ("queues/*", "streams/*", "delays/*"), ("queues", "streams", "delays")
 
 
@@ -98,6 +99,12 @@ ROWS: Final = (
     row("`segments`", "any", "nothing said", ("segments",), ("*",)),
     row("`running`", "any", "nothing said", ("running",), ("*",)),
     row("`lock`", "deleted", "nothing", test="test_a_lock_that_is_gone"),
+    row("`sessions`, `transactions`", "a bit", "said", RECORDS, (BIT,), whole=False),
+    row("`sessions`, `transactions`", "cut, empty, deleted, an older copy, a lost link", "said nothing",
+        RECORDS, (CUT, EMPTY, "deleted", OLDER, LOST), whole=False),
+    row("`sessions`, `transactions`", "bytes appended", "said", RECORDS, (GARBAGE,)),
+    row("`sessions`, `transactions`", "a link to the original", "nothing", RECORDS, (LINK,)),
+    row("`sessions`, `transactions`", "a folder", "refused", RECORDS, ("a folder",)),
 )  # fmt: skip
 
 

@@ -20,16 +20,20 @@ import pytest
 from harebell.broker.operations.definitions import export_definitions
 from harebell.broker.store.catalog.check import CatalogError
 from harebell.broker.store.data_folder import hold_folder, mark_running, mark_stopped
+from harebell.broker.store.inventory import RECORDS
 from harebell.broker.store.queue_log.log import QueueLog
+from harebell.protocol.v010 import commands as c, controls as k, structs as s
 from harebell.protocol.v091 import Table, methods as m
 from harebell.routing.definitions import Definitions, Permission, User
 from tests.broker.damage_rows import ROWS, rows_of
 from tests.broker.kit import NodeKit
+from tests.broker.v010.kit import Client, Kit
 
 ALL: Final = os.environ.get("HAREBELL_DAMAGES") == "all"
 SAMPLE: Final = 80
 QUEUES: Final = ("plain", "acked", "long", "quorum")
 STREAM: Final[Table] = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1000}
+KEPT: Final = {"sessions": {b"one", b"two"}, "transactions": {b"prepared early", b"prepared late"}}
 FLIPS: Final = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
@@ -62,14 +66,18 @@ def publish(kit: NodeKit, queue: str, first: int, end: int) -> None:
 
 
 def build(root: Path, *, stopped: bool) -> Built:
-    """A broker that is stopped, or killed, with queues of several kinds, segments, settlements, and a second user."""
+    """A broker that is stopped, or killed, with queues of several kinds, segments, settlements, and a second user.
+
+    And with sessions that survive a restart, and prepared branches.
+    """
     data, older = root / "data", root / "older"
     data.mkdir()
     mark_running(data)
-    kit = NodeKit(data)
+    kit = Kit(data)
     client = kit.client()
     for name in QUEUES:
         client.declare(name, **({"x_queue_type": "quorum"} if name == "quorum" else {}))
+    client.declare("numbered")
     client.call(m.QueueDeclare("stream", durable=True, arguments=STREAM), m.QueueDeclareOk)
     delayed: Table = {"x-delayed-type": "fanout"}
     client.call(m.ExchangeDeclare("late", "x-delayed-message", durable=True, arguments=delayed), m.ExchangeDeclareOk)
@@ -80,6 +88,12 @@ def build(root: Path, *, stopped: bool) -> Built:
         client.publish("", b"held %d" % number, "late", delivery_mode=2, headers={"x-delay": 10_000_000})
     for number in range(4):
         assert client.get("acked") is not None, number
+    worker = kit.peer().session(b"worker")
+    worker.call(c.DtxSelect())
+    sessions = [session(kit, name) for name in (b"one", b"two")]
+    for name in (b"prepared early", b"over"):
+        prepare(worker, name)
+    publish_by(sessions[0], 0, 20)
     kit.node.batch.end()
     shutil.copytree(data, older)
     kit.node.users.put(User("someone", ""))
@@ -89,24 +103,53 @@ def build(root: Path, *, stopped: bool) -> Built:
     for number in range(4, 15):
         assert client.get("acked") is not None, number
     client.call(m.QueueDeclare("new", durable=True), m.QueueDeclareOk)
+    prepare(worker, b"prepared late")
+    worker.call(c.DtxRollback(s.Xid(1, b"over", b"")))
+    publish_by(sessions[1], 20, 40)
     kit.node.users.remove("guest-of-old")
     kit.node.batch.end()
     built = Built(data, older, export_definitions(kit.node))
     built.folders = dict(kit.node.vhosts["/"].folders)
-    for name in (*QUEUES, "stream"):
+    for name in (*QUEUES, "stream", "numbered"):
         built.messages[name] = [body(name, number) for number in range(40)]
         built.acked[name] = set()
     built.acked["acked"] = set(built.messages["acked"][:15])
     built.messages["acked"] = built.messages["acked"][15:]
     built.messages["new"], built.acked["new"] = [], set()
     if stopped:
+        kit.sessions.close()
         kit.stop()
         mark_stopped(data)
     else:
         shutil.copytree(data, root / "killed")
+        kit.sessions.close()
         kit.stop()
         built.folder = root / "killed"
     return built
+
+
+def session(kit: Kit, name: bytes) -> Client:
+    """A session that survives a restart."""
+    client = kit.peer().session(name)
+    client.peer.control(0, k.SessionRequestTimeout(60))
+    client.call(c.QueueDeclare("numbered", durable=True))
+    return client
+
+
+def publish_by(client: Client, first: int, end: int) -> None:
+    for number in range(first, end):
+        client.publish("numbered", body("numbered", number), delivery_mode=2)
+
+
+def prepare(client: Client, name: bytes) -> None:
+    """A prepared branch with messages that nobody sees before its commit."""
+    xid = s.Xid(1, name, b"")
+    client.call(c.DtxStart(xid))
+    for number in range(3):
+        client.publish("plain", b"%s %d" % (name, number), delivery_mode=2)
+    client.call(c.DtxEnd(xid))
+    client.call(c.DtxPrepare(xid))
+    assert client.exception is None
 
 
 # -- the kinds of damage: each returns whether it changed anything
@@ -216,6 +259,8 @@ FOLDER_KINDS: Final[dict[str, Callable[[Path, Built], bool]]] = {
 # records. What came after the cut is lost; where it was acknowledgements, the messages come again.
 def unnoticed(path: str, kind: str, stopped: bool) -> bool:
     cuts = kind.startswith("cut to") or kind == "older copy"
+    if path in RECORDS:
+        return not stopped and (cuts or kind in ("deleted", "a lost link"))
     return not stopped and cuts and path.endswith((".log", ".settled"))
 
 
@@ -261,6 +306,16 @@ def judge(built: Built, path: str, kind: str, *, stopped: bool, caplog: pytest.L
         return "refused", False
     some_lost = False
     try:
+        found_records = {
+            "sessions": {known.name for known in kit.node.store.positions.known.values()},
+            "transactions": {branch.xid.global_id for branch in kit.node.branches},
+        }
+        for name, expected_names in KEPT.items():
+            if name != path:
+                assert found_records[name] == expected_names, f"{what}: {name}: {found_records[name]}"
+            elif found_records[name] != expected_names:
+                assert path in caplog.text or unnoticed(path, kind, stopped), f"{what}: {found_records[name]}"
+                some_lost = True
         assert export_definitions(kit.node) == built.definitions, f"{what}: the catalog is another one"
         found = read_all(kit)
         held = sum(len(each) for each in kit.node.vhosts["/"].delays.values())

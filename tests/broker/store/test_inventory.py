@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harebell.broker.store.inventory import INVENTORY, Inventory, Missing, missing_files
+from harebell.broker.store.inventory import INVENTORY, Inventory, Missing, missing_files, sizes_of_records
 from harebell.broker.store.open_files import OpenFiles
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -79,3 +79,15 @@ def test_an_inventory_that_is_damaged(data: Path) -> None:
     _, inventory = begun(data)
     inventory.end()
     assert (data / INVENTORY).is_file()
+
+
+def test_the_sizes_of_records_are_those_of_a_clean_stop(data: Path) -> None:
+    _, inventory = begun(data)
+    (data / "transactions").write_bytes(b"x" * 10)
+    assert sizes_of_records(data) == {}
+    inventory.end()
+    assert sizes_of_records(data) == {"transactions": 10}
+    (data / "transactions").unlink()
+    assert missing_files(data) == []
+    begun(data)[1].close()
+    assert sizes_of_records(data) == {}

@@ -21,9 +21,9 @@ class Bench:
         self.changed = 0
         self.start()
 
-    def start(self) -> dict[tuple[str, str, bytes], Known]:
+    def start(self, expected: int | None = None) -> dict[tuple[str, str, bytes], Known]:
         self.commit = HandCommit(self.disk, on_synced=lambda: self.positions.advance())
-        self.positions = Positions(PATH, self.commit, self.note, files=self.disk)
+        self.positions = Positions(PATH, self.commit, self.note, files=self.disk, expected=expected)
         self.positions.recover()
         return self.positions.known
 
@@ -188,6 +188,21 @@ def test_after_damage_no_session_goes_on(caplog: pytest.LogCaptureFixture) -> No
     assert bench.restart() == {}
     assert "is damaged" in caplog.text
     assert bench.restart() == {}
+
+
+def test_another_size_than_at_the_last_stop_is_damage(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    session = bench.begin(b"one")
+    for done in range(3):
+        bench.positions.moved(session, half(done).save)
+        bench.positions.flush()
+    bench.positions.close()
+    size = len(bench.disk.file(str(PATH)))
+    assert reached(bench.start(size)["/", "guest", b"one"]) == 2
+    assert len(bench.disk.file(str(PATH))) == size
+    assert caplog.text == ""
+    assert bench.start(size + 8) == {}
+    assert f"has {size} bytes of records, and had {size + 8} at the last stop" in caplog.text
 
 
 def test_a_power_cut_leaves_a_position_that_was_reached() -> None:

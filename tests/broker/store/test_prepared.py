@@ -24,9 +24,9 @@ class Bench:
         self.changed = 0
         self.start()
 
-    def start(self) -> list[KeptBranch]:
+    def start(self, expected: int | None = None) -> list[KeptBranch]:
         self.commit = HandCommit(self.disk, on_synced=lambda: None)
-        self.branches = PreparedBranches(PATH, self.commit, self.note, files=self.disk)
+        self.branches = PreparedBranches(PATH, self.commit, self.note, files=self.disk, expected=expected)
         self.branches.recover()
         return list(self.branches.found.values())
 
@@ -170,11 +170,29 @@ def test_after_damage_all_are_in_doubt(caplog: pytest.LogCaptureFixture) -> None
     size = len(bench.disk.file(str(PATH)))
     bench.keep()
     bench.branches.end(one)
-    bench.branches.close()
+    bench.branches.flush()
     bench.disk.file(str(PATH))[size + 40] ^= 1
     (found,) = bench.restart()
     assert (found.key, found.decided, found.by_hand) == (one.key, False, False)
     assert f"is damaged at byte {size}" in caplog.text
+
+
+def test_another_size_than_at_the_last_stop_is_damage(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    bench = Bench()
+    bench.branches.end(bench.keep(b"over"))
+    one = bench.keep(decided=True)
+    bench.branches.close()
+    size = len(bench.disk.file(str(PATH)))
+    (found,) = bench.start(size)
+    assert (found.key, found.decided, caplog.text) == (one.key, True, "")
+    assert len(bench.disk.file(str(PATH))) == size
+    (found,) = bench.start(size + 8)
+    assert (found.key, found.decided) == (one.key, False)
+    assert f"has {size} bytes of records, and had {size + 8} at the last stop" in caplog.text
+    del bench.disk.file(str(PATH))[:]
+    assert bench.start(size) == []
+    assert "is gone or empty" in caplog.text
 
 
 def test_a_long_file_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:

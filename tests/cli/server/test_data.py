@@ -10,6 +10,7 @@ import pytest
 
 from harebell.broker.store.catalog.check import CATALOG, COPY, SEAL, CatalogError
 from harebell.broker.store.data_folder import hold_folder, mark_running, mark_stopped
+from harebell.broker.store.prepared import KeptBranch
 from harebell.cli.server.data import Unusable, check, repair
 from harebell.routing.definitions import User
 from tests.broker.kit import NodeKit
@@ -156,6 +157,32 @@ def test_damaged_messages_are_named(data: Path, capsys: pytest.CaptureFixture[st
     shutil.rmtree(folder)
     assert check(data=data) == 1
     assert f"queues/{folder.name}/00000000000000000000.log is gone" in capsys.readouterr().out
+
+
+def test_damaged_files_of_records_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`transactions` with what no commit has said, and `sessions` with what is no record, after a clean stop."""
+    data = tmp_path / "first"
+    mark_running_in(data)
+    kit = NodeKit(data)
+    fill(kit, "early")
+    branch = KeptBranch((1, b"g", b""), "/", "guest", [], [("early", 0)])
+    kit.node.store.prepared.keep(branch, decided=False)
+    kit.node.batch.end()
+    kit.stop()
+    mark_stopped(data)
+    assert check(data=data) == 0
+    whole = (data / "transactions").read_bytes()
+    (data / "transactions").write_bytes(b"")
+    (data / "sessions").write_bytes(b"no record")
+    assert check(data=data) == 1
+    out = capsys.readouterr().out
+    assert "transactions is gone or empty: prepared transactions may be lost, and the others are in doubt" in out
+    assert "sessions: 9 bytes of a torn record at its end will be cut" in out
+    (data / "sessions").unlink()
+    (data / "sessions").mkdir()
+    (data / "transactions").write_bytes(whole)
+    assert check(data=data) == 1
+    assert "sessions cannot be read" in capsys.readouterr().out
 
 
 def test_folders_that_cannot_be(tmp_path: Path, data: Path) -> None:

@@ -23,8 +23,9 @@ from harebell.broker.store.catalog.check import (
 from harebell.broker.store.catalog.seal import read_seal
 from harebell.broker.store.files import Damage
 from harebell.broker.store.group_commit import GroupCommit
-from harebell.broker.store.inventory import missing_files
+from harebell.broker.store.inventory import RECORDS, missing_files, sizes_of_records
 from harebell.broker.store.queue_log.recovery import Recovery
+from harebell.broker.store.record_file import RecordFile
 from harebell.broker.store.stream_log.log import StreamLog
 
 __all__ = ["Finding", "candidates", "examine"]
@@ -109,6 +110,7 @@ def examine(data: Path) -> Iterator[Finding]:
     for missing in missing_files(data):
         if missing.folder in owners or missing.folder.startswith("delays/"):
             yield Finding(True, f"{missing.path} is {missing.how}{owners.get(missing.folder, '')}")
+    yield from _examine_records(data)
     for folder in message_folders(data):
         if not (data / folder).is_dir():
             yield Finding(True, f"{folder} is no folder{owners.get(folder, '')}")
@@ -130,6 +132,22 @@ def _owners(contents: Contents | None) -> dict[str, str]:
     if contents is None:
         return {}
     return {folder: f" (queue '{name}' in vhost '{vhost}')" for (vhost, name), folder in contents.folders.items()}
+
+
+def _examine_records(data: Path) -> Iterator[Finding]:
+    commit = GroupCommit(lambda call: call(), lambda: None, lambda error: None, sync=False)
+    sizes = sizes_of_records(data)
+    losses = ("no session of before goes on", "prepared transactions may be lost, and the others are in doubt")
+    for name, loss in zip(RECORDS, losses, strict=True):
+        try:
+            _, cut, damage = RecordFile(data / name, commit, _OnlyLooks(), sizes.get(name)).read()
+        except OSError as error:
+            yield Finding(True, f"{name} cannot be read: {error}")
+            continue
+        if damage:
+            yield Finding(True, f"{name} {damage}: {loss}")
+        elif cut:
+            yield Finding(False, f"{name}: {cut} bytes of a torn record at its end will be cut")
 
 
 def _examine_log(data: Path, folder: str, owner: str) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ A segment that was removed because all of its messages were settled looks like o
     + queues/3f.../00000000000000000000.log            it has data
     - queues/3f.../00000000000000000000.log            removed; written before the file goes
     = queues/3f.../00000000000000000000.log 52710      its size at a clean stop
+    = transactions 412                                 that of a file of records (`record_file`), at a clean stop alone
 
 The lines are written and not synced: after a power cut, a file may be missing that had been removed, and a line of the
 inventory may be missing or torn. The module knows no queues.
@@ -21,9 +22,10 @@ from typing import Final, NamedTuple
 
 from harebell.broker.store.private import FILE, private_opener
 
-__all__ = ["INVENTORY", "Inventory", "Missing", "missing_files"]
+__all__ = ["INVENTORY", "RECORDS", "Inventory", "Missing", "missing_files", "sizes_of_records"]
 
 INVENTORY: Final = "segments"  # in the data folder
+RECORDS: Final = ("sessions", "transactions")
 _SUFFIXES: Final = (".log", ".settled")
 _KINDS: Final = ("queues", "streams", "delays")
 
@@ -48,7 +50,7 @@ def _read(path: Path) -> dict[str, int]:
         return found
     for line in text.split("\n")[:-1]:  # the last one is torn, if it is not empty
         sign, _, rest = line.partition(" ")
-        if not rest.startswith(_KINDS):
+        if not rest.startswith((*_KINDS, *RECORDS)):
             continue
         if sign == "+":
             found.setdefault(rest, 1)
@@ -61,10 +63,21 @@ def _read(path: Path) -> dict[str, int]:
     return found
 
 
+def sizes_of_records(data: Path) -> dict[str, int]:
+    """The sizes of the files of records at the last stop, if that was a clean one."""
+    found = _read(data / INVENTORY)
+    return {name: found[name] for name in RECORDS if name in found}
+
+
 def missing_files(data: Path) -> list[Missing]:
-    """The files that are gone, are no files any more, are empty, or are shorter than at the last clean stop."""
+    """The files that are gone, are no files any more, are empty, or are shorter than at the last clean stop.
+
+    Those of records are left out: who reads them knows more.
+    """
     missing = []
     for name, least in _read(data / INVENTORY).items():
+        if name in RECORDS:
+            continue
         path = data / name
         if not path.is_file():
             missing.append(Missing(name, "no file any more" if path.exists() else "gone"))
@@ -112,7 +125,8 @@ class Inventory:
     def end(self) -> None:
         """Write the sizes of all files: the broker stops, and everything is synced."""
         self.close()
-        self._replace(f"= {name} {size}\n" for name, size in self._there())
+        records = [(name, path.stat().st_size) for name in RECORDS if (path := self._data / name).is_file()]
+        self._replace(f"= {name} {size}\n" for name, size in (*self._there(), *records))
 
     def close(self) -> None:
         if self._fd >= 0:

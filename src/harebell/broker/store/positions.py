@@ -98,13 +98,14 @@ class Positions:
     deleted = False  # as a Writer of the batch
 
     def __init__(
-        self, path: Path, commit: GroupCommit, changed: Callable[[Positions], None], *, files: Files = os
-    ) -> None:
+        self, path: Path, commit: GroupCommit, changed: Callable[[Positions], None], *, files: Files = os,
+        expected: int | None = None,
+    ) -> None:  # fmt: skip
         self.known: dict[tuple[str, str, bytes], Known] = {}
         self.busy = 0
         self.waits: Callable[[], bool] = lambda: False
         self.later: Callable[[Callable[[], None]], object] = lambda call: call()
-        self._file = RecordFile(path, commit, files)
+        self._file = RecordFile(path, commit, files, expected)
         self._commit, self._changed = commit, changed
         self._live: dict[bytes, _Live] = {}
         self._moved: dict[bytes, Callable[[], bytes]] = {}
@@ -125,8 +126,8 @@ class Positions:
     def _read(self) -> list[Known]:
         """The sessions that have begun and not ended."""
         records, torn, damage = self._file.read()
-        if damage is not None:
-            log.error("%s is damaged at byte %d: no session goes on, their clients are told", self._file, damage)
+        if damage:
+            log.error("%s %s: no session goes on, their clients are told", self._file, damage)
             return []
         if torn:
             log.warning("%s: cut %d bytes of a torn record at its end", self._file, torn)
@@ -238,9 +239,11 @@ class Positions:
             commit.covered = max(commit.covered, covering.popleft()[1])
 
     def close(self) -> None:
-        """Write what has changed, and close the file, synced."""
+        """Write what has changed, and close the file, synced: as the next start writes it anew."""
         if self._moved or self._begun:
             self.flush()
+        if self._file.size:
+            self._rewrite()
         self._file.close()
 
     def _rewrite(self) -> None:

@@ -143,10 +143,11 @@ class PreparedBranches:
     deleted = False  # as a Writer of the batch
 
     def __init__(
-        self, path: Path, commit: GroupCommit, changed: Callable[[PreparedBranches], None], *, files: Files = os
-    ) -> None:
+        self, path: Path, commit: GroupCommit, changed: Callable[[PreparedBranches], None], *, files: Files = os,
+        expected: int | None = None,
+    ) -> None:  # fmt: skip
         self.found: dict[bytes, KeptBranch] = {}
-        self._file = RecordFile(path, commit, files)
+        self._file = RecordFile(path, commit, files, expected)
         self._changed = changed
         self._live: dict[bytes, bytes] = {}  # the records of each branch that is not over
         self._new: list[bytes] = []
@@ -154,10 +155,10 @@ class PreparedBranches:
     def recover(self) -> None:
         """Read the file, and write it anew if it has anything. OSError when the disk refuses."""
         records, torn, damage = self._file.read()
-        if damage is not None:
+        if damage:
             log.error(
-                "%s is damaged at byte %d: prepared transactions behind that are lost, and those before it are in "
-                "doubt, though their commit or rollback may be over", self._file, damage,
+                "%s %s: prepared transactions may be lost, and those that are left are in doubt, though their commit "
+                "or rollback may be over", self._file, damage,
             )  # fmt: skip
         elif torn:
             log.warning("%s: cut %d bytes of a torn record at its end", self._file, torn)
@@ -171,8 +172,8 @@ class PreparedBranches:
                 branch.key = key
             if key in self.found:
                 branch = self.found[key]
-                branch.decided = kind in _DECIDED and damage is None
-                branch.by_hand = kind == _COMMITTED_BY_HAND and damage is None
+                branch.decided = kind in _DECIDED and not damage
+                branch.by_hand = kind == _COMMITTED_BY_HAND and not damage
                 before = b"" if kind == _TO_FORGET else self._live.get(key, b"")
                 self._live[key] = before + record(kind, key, payload)
         if self._file.size:
@@ -234,7 +235,9 @@ class PreparedBranches:
         """Act on a finished sync."""
 
     def close(self) -> None:
-        """Write what is new, and close the file, synced."""
+        """Write what is new, and close the file, synced: as the next start writes it anew."""
         if self._new:
             self.flush()
+        if self._file.size:
+            self._file.rewrite(b"".join(self._live.values()))
         self._file.close()

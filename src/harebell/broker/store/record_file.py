@@ -2,8 +2,8 @@
 
     CRC-32 of the rest (u32) | length of what follows (u32) | kind (u8) | whose it is (8 random bytes) | the payload
 
-A torn end is cut. A whole record behind what is none is damage. Who keeps the file writes it anew when it has grown
-long.
+A torn end is cut. A whole record behind what is none is damage, and so is another size than at a clean stop. Who keeps
+the file writes it anew when it has grown long.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def record(kind: int, key: bytes, payload: bytes = b"") -> bytes:
 
 
 class RecordFile:
-    """The file at `path`. `size` is in bytes."""
+    """The file at `path`. `size` is in bytes; `expected` is that of the last stop, where it is known."""
 
-    def __init__(self, path: Path, commit: GroupCommit, files: Files) -> None:
+    def __init__(self, path: Path, commit: GroupCommit, files: Files, expected: int | None = None) -> None:
         self.size = 0
+        self._expected = expected
         self._path, self._folder = str(path), str(path.parent)
         self._commit, self._files = commit, files
         self._fd = -1
@@ -51,8 +52,8 @@ class RecordFile:
     def __str__(self) -> str:
         return self._path
 
-    def read(self) -> tuple[list[Record], int, int | None]:
-        """The records, how many bytes of a torn one were at the end, and where damage begins, if there is any."""
+    def read(self) -> tuple[list[Record], int, str]:
+        """The records, how many bytes of a torn one were at the end, and what the damage is, if there is any."""
         data, found, at = read_all(self._files, self._path), list[Record](), 0
         self.size = len(data)
         while at + _HEAD.size <= len(data):
@@ -63,7 +64,14 @@ class RecordFile:
             kind, key = _KIND.unpack_from(data, at + _HEAD.size)
             found.append(Record(kind, key, data[at + _HEAD.size + _KIND.size : end]))
             at = end
-        return found, len(data) - at, at if _is_damaged(data, at) else None
+        damage = ""
+        if _is_damaged(data, at):
+            damage = f"is damaged at byte {at}"
+        elif self._expected is not None and at != self._expected:
+            damage = (
+                f"has {at} bytes of records, and had {self._expected} at the last stop" if data else "is gone or empty"
+            )
+        return found, len(data) - at, damage
 
     def append(self, data: bytes) -> int:
         """Write at the end. Returns the ticket of the sync that will cover it. OSError when the disk refuses."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from harebell.broker.store.data_folder import LastStop, make_folders
 from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
+from harebell.broker.store.inventory import sizes_of_records
 from harebell.broker.store.positions import Positions
 from harebell.broker.store.prepared import PreparedBranches
 from harebell.broker.store.queue_log.journal import Journal
@@ -47,9 +48,12 @@ class Store:
         make_folders(data, "queues", "delays", "streams")
         self.suspect = last_stop is LastStop.POWER_CUT
         self.streams = StreamStore(data, commit, clean=last_stop is LastStop.CLEAN, files=files)
-        self.positions = Positions(data / "sessions", commit, changed, files=files)
+        sizes = sizes_of_records(data)
+        self.positions = Positions(data / "sessions", commit, changed, files=files, expected=sizes.get("sessions"))
         self.positions.recover()
-        self.prepared = PreparedBranches(data / "transactions", commit, changed, files=files)
+        self.prepared = PreparedBranches(
+            data / "transactions", commit, changed, files=files, expected=sizes.get("transactions")
+        )
         self.prepared.recover()
         self._data, self._commit, self._now, self._files = data, commit, now, files
 
