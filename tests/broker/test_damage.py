@@ -91,8 +91,8 @@ def build(root: Path, *, stopped: bool) -> Built:
     worker = kit.peer().session(b"worker")
     worker.call(c.DtxSelect())
     sessions = [session(kit, name) for name in (b"one", b"two")]
-    for name in (b"prepared early", b"over"):
-        prepare(worker, name)
+    for branch in (b"prepared early", b"over"):
+        prepare(worker, branch)
     publish_by(sessions[0], 0, 20)
     kit.node.batch.end()
     shutil.copytree(data, older)

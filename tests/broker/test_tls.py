@@ -94,6 +94,36 @@ async def test_external(verify: str) -> None:
             await harebell.connect(url(broker, "", more=f"&{CLIENT}&auth_mechanism=external"))
 
 
+@pytest.mark.parametrize("verify", ["optional", "required"])
+async def test_external_of_0_10(verify: str) -> None:
+    """The certificate's user has the session, and the rights; a name in the response changes nothing."""
+    async with Broker(tls=tls(ca=HERE / "client.pem", verify=verify)) as broker:
+        where = url(broker, "guest:guest@", more=f"&{CLIENT}&auth_mechanism=external")
+        broker.add_user(ALICE, None)
+        broker.set_permissions(ALICE, configure="^hers$", write=".*", read=".*")
+        async with harebell.sessions.connect(where) as connection:
+            (held,) = broker.node.connections
+            assert held.user == ALICE
+            async with connection.session("alice") as session:
+                await session.queue_declare("hers")
+                await session.publish(b"x" * 100_000, "", "hers")
+                async with session.consume("hers") as consumer:
+                    assert len((await anext(consumer)).body) == 100_000
+                (mine,) = broker.node.sessions
+                assert mine.user == ALICE
+                with pytest.raises(errors.AccessRefused):
+                    await session.queue_declare("others")
+        broker.remove_user(ALICE)
+        with pytest.raises(errors.AccessRefused, match="EXTERNAL"):
+            await harebell.sessions.connect(where)
+
+
+async def test_external_of_0_10_without_a_certificate() -> None:
+    async with Broker(tls=tls(ca=HERE / "client.pem", verify="optional")) as broker:
+        with pytest.raises(errors.AccessRefused, match="no common login mechanism"):
+            await harebell.sessions.connect(url(broker, "", more="&auth_mechanism=external"))
+
+
 async def test_the_common_name() -> None:
     async with Broker(tls=tls(ca=HERE / "client.pem", verify="required", user="common_name")) as broker:
         broker.add_user("alice", None)

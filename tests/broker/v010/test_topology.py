@@ -107,6 +107,16 @@ def test_required_instances(client: Client, name: str) -> None:
     assert found.durable or not name
 
 
+def test_names_are_case_sensitive(client: Client) -> None:
+    client.call(c.QueueDeclare("Q"))
+    client.call(c.QueueDeclare("q"))
+    assert client.ask(c.QueueQuery("Q"), s.QueueQueryResult).queue == "Q"
+    assert client.ask(c.ExchangeQuery("amq.Direct"), s.ExchangeQueryResult).not_found
+    client.publish("q", b"m")
+    assert client.ask(c.QueueQuery("Q"), s.QueueQueryResult).message_count == 0
+    assert client.ask(c.QueueQuery("q"), s.QueueQueryResult).message_count == 1
+
+
 def test_default_binding(client: Client) -> None:
     client.call(c.QueueDeclare("q"))
     client.publish("q", b"m")
