@@ -16,6 +16,7 @@ from harebell.spark.schema import (
     check_schema,
     project,
     row_schema,
+    unsigned,
 )
 from tests.spark.fakes import FakeDelivery, as_delivery
 
@@ -35,8 +36,8 @@ def schema_of(**columns: Any) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
-def test_the_row_has_every_basic_property_and_19_columns() -> None:
-    assert len(row_schema().fields) == 19
+def test_the_row_has_every_basic_property_and_20_columns() -> None:
+    assert len(row_schema().fields) == 20
     assert set(PROPERTY_COLUMNS) == set(Properties.__slots__) - {"reserved"}
 
 
@@ -80,6 +81,7 @@ def test_a_batch_has_sparks_own_arrow_schema_and_all_values() -> None:
         "type": "t",
         "user_id": "u",
         "app_id": "a",
+        "timestamp_number": None,
         "body": b"\xff",
     }
     assert all(second[name] is None for name in PROPERTY_COLUMNS)
@@ -105,11 +107,19 @@ def test_text_that_a_peer_sent_as_other_bytes_does_not_stop_a_read() -> None:
     assert row["headers"] == '{"h":"\\udcff"}'
 
 
-def test_a_timestamp_beyond_any_date_is_null() -> None:
-    batch = Rows(row_schema()).batch(
-        "q", [as_delivery(FakeDelivery(b"", properties=Properties(timestamp=1_700_000_000_000)))], None
-    )
-    assert batch.column("timestamp").to_pylist() == [None]
+@pytest.mark.parametrize("number", [253_402_300_800, 1_700_000_000_000, 2**63 - 1, 2**63, 2**64 - 1])
+def test_a_timestamp_beyond_any_date_is_a_number(number: int) -> None:
+    properties = [Properties(timestamp=number), Properties(timestamp=NOON), Properties()]
+    batch = Rows(row_schema()).batch("q", [as_delivery(FakeDelivery(b"", properties=p)) for p in properties], None)
+    assert batch.column("timestamp").to_pylist() == [None, NOON, None]
+    far = batch.column("timestamp_number").to_pylist()
+    assert (unsigned(far[0]), far[1:]) == (number, [None, None])
+
+
+def test_a_file_of_an_older_version_has_no_numbers() -> None:
+    full = Rows(row_schema()).batch("q", [as_delivery(FakeDelivery(b"x"))], None)
+    old = full.drop_columns(["timestamp_number"])
+    assert project("q", old, full.schema).to_pylist() == full.to_pylist()
 
 
 def test_a_projection_out_of_a_full_batch() -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "COLUMNS",
     "HEADERS_MAP",
     "PROPERTY_COLUMNS",
+    "TIMESTAMP_NUMBER",
     "Rows",
     "arrow_schema",
     "check_schema",
@@ -46,6 +47,7 @@ __all__ = [
     "row_schema",
     "strings",
     "text_of_bodies",
+    "unsigned",
 ]
 
 # The basic properties of AMQP 0-9-1, in the order of the specification; cluster_id is unused.
@@ -65,6 +67,8 @@ PROPERTY_COLUMNS: Final[dict[str, DataType]] = {
     "app_id": StringType(),
 }
 
+TIMESTAMP_NUMBER: Final = "timestamp_number"  # the property timestamp where no date holds it; `timestamp` is null
+
 COLUMNS: Final[dict[str, DataType]] = {
     "queue": StringType(),
     "offset": LongType(),
@@ -72,6 +76,7 @@ COLUMNS: Final[dict[str, DataType]] = {
     "routing_key": StringType(),
     "redelivered": BooleanType(),
     **PROPERTY_COLUMNS,
+    TIMESTAMP_NUMBER: LongType(),
     "body": BinaryType(),
 }
 HEADERS_MAP: Final = "headers_map"  # by request only; made by harebell.spark.payload.projection out of `headers`
@@ -141,9 +146,16 @@ class Rows:
 
 
 def project(queue: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema` out of a batch that has them all. Raises InvalidArgument as Rows.batch does."""
+    """The columns of `schema` out of a batch that has them all. Raises InvalidArgument as Rows.batch does.
+
+    A file of an older version has no TIMESTAMP_NUMBER, which is null then.
+    """
     arrays = [
-        text_of_bodies(queue, batch.column("body"), field.type) if field.name == "body" else batch.column(field.name)
+        text_of_bodies(queue, batch.column("body"), field.type)
+        if field.name == "body"
+        else pa.nulls(batch.num_rows, field.type)
+        if field.name == TIMESTAMP_NUMBER and field.name not in batch.schema.names
+        else batch.column(field.name)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -175,8 +187,20 @@ def strings(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
 def _property(name: str, properties: Sequence[Properties], kind: pa.DataType) -> pa.Array:
     if name == "headers":
         return strings([headers_to_json(p.headers) for p in properties], kind)
+    if name == TIMESTAMP_NUMBER:
+        return pa.array([_signed(p.timestamp) if isinstance(p.timestamp, int) else None for p in properties], kind)
     values = list(map(attrgetter(name), properties))
     if name == "timestamp":
         # An int is a number of seconds that no datetime holds (people send milliseconds).
         return pa.array([None if isinstance(value, int) else value for value in values], kind)
     return strings(values, kind) if pa.types.is_string(kind) else pa.array(values, kind)
+
+
+def _signed(number: int) -> int:
+    """The same 64 bits as a bigint, which has no larger number."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+def unsigned(number: int) -> int:
+    """The number of seconds that TIMESTAMP_NUMBER stands for."""
+    return number & ((1 << 64) - 1)

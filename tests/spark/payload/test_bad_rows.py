@@ -77,6 +77,11 @@ def test_the_message_again_with_what_was_wrong() -> None:
     )
 
 
+def test_a_timestamp_that_no_date_holds_goes_along() -> None:
+    far = {**row(0), "timestamp_number": 1_700_000_000_000}
+    assert message_of(publication(far, "why", "dead", None)).properties.timestamp == 1_700_000_000_000
+
+
 def test_a_long_reason_is_cut_and_a_drained_queue_has_no_offset() -> None:
     headers = message_of(publication(row(0), "x" * 10_000, "", "dead")).properties.headers
     assert headers == {

@@ -182,7 +182,7 @@ def test_the_schema_of_all_columns() -> None:
     made = payload_schema(options(payload="text").payload, StringType())
     assert isinstance(made, StructType)
     assert [field.simpleString() for field in made.fields] == [*kinds, "payload:string", "_corrupt:string"]
-    assert made.fieldNames()[:19] == list(COLUMNS)
+    assert made.fieldNames()[:20] == list(COLUMNS)
     text = payload_schema(options(payload="json", badrows="fail").payload, "a int")
     assert str(text).endswith("`body` binary, payload struct<a int>")
     named = payload_schema(options(payload="json", corruptcolumn="a`b").payload, " STRUCT<a: int>")

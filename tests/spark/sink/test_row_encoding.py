@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     DataType,
     DoubleType,
     IntegerType,
+    LongType,
     MapType,
     StringType,
     StructField,
@@ -31,6 +32,7 @@ KINDS: dict[str, tuple[DataType, pa.DataType]] = {
     "priority": (IntegerType(), pa.int32()),
     "delivery_mode": (IntegerType(), pa.int32()),
     "timestamp": (TimestampType(), pa.timestamp("us", tz="UTC")),
+    "timestamp_number": (LongType(), pa.int64()),
     "headers_map": (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
     "map": (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
 }
@@ -130,6 +132,16 @@ def test_options_are_the_properties_of_rows_without_one() -> None:
     assert first == everything
     assert (second.priority, second.headers, second.app_id) == (7, {}, "a")
     assert second.timestamp == datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+
+
+def test_a_number_of_seconds_that_no_date_holds() -> None:
+    numbers = [1_700_000_000_000, None, -1, 5]
+    columns: dict[str, list[Any]] = {"body": ["x"] * 4, "timestamp_number": numbers}
+    assert [each.timestamp for each in properties(columns)][:3] == [1_700_000_000_000, None, 2**64 - 1]
+    columns["timestamp"] = [None, WHEN, None, WHEN]
+    assert [each.timestamp for each in properties(columns)] == [1_700_000_000_000, WHEN, 2**64 - 1, WHEN]
+    assert properties(columns, timestamp="now")[0].timestamp == 1_700_000_000_000
+    assert properties({"body": ["x"], "timestamp_number": [None]}, timestamp="now")[0].timestamp is not None
 
 
 def test_timestamp_now_is_when_it_is_published() -> None:

@@ -46,7 +46,7 @@ def messages(count: int, seed: int, *, last: bool = False, plain: bool = False) 
                 correlation_id=dice.choice([None, "c\udcff", "c"]),  # bytes that are not UTF-8
                 expiration=dice.choice([None, "60000"]),
                 message_id=dice.choice([None, f"m{tag}"]),
-                timestamp=dice.choice([None, datetime(2026, 1, 5, 10, tzinfo=UTC), 1_767_600_000_000]),
+                timestamp=dice.choice([None, datetime(2026, 1, 5, 10, tzinfo=UTC), 1_767_600_000_000, 2**63 + 5]),
                 type=dice.choice([None, "t"]),
                 app_id=dice.choice([None, "a" * 255]),
             )

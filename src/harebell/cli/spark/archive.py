@@ -195,6 +195,11 @@ def _verify(spark: SparkSession, display: Display, results: Display, folder: Pat
     results.say(f"{found.rows:,} rows in the files, {found.logged:,} in the archive's log")
     if found.repeated_ids:
         results.say(f"{found.repeated_ids:,} rows have a message_id that another row of their queue has")
+    if found.far_timestamps:
+        results.say(
+            f"{found.far_timestamps:,} rows have a timestamp that no date holds (milliseconds?): it is in the column "
+            "timestamp_number, and a replay gives it back"
+        )
     if not found.sound:
         raise DataLoss(
             f"the archive is not sound: {found.logged - found.rows:,} rows are missing, "

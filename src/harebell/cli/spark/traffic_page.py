@@ -217,6 +217,8 @@ def _labels(times: Sequence[datetime], each: int) -> list[str]:
 
 
 def _name(by: str, name: str) -> str:
+    if by == "pattern" and name.startswith("."):  # the first word of the key is empty
+        return f"(empty word){name}"
     return name or {"exchange": "(default exchange)", "queue": "(queue not known)"}.get(by, "(empty key)")
 
 

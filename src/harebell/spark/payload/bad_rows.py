@@ -17,7 +17,7 @@ from harebell.client.messages import Message, Publication
 from harebell.errors import UndecodableBody
 from harebell.spark.connection import TRANSIENT, Link, retrying
 from harebell.spark.headers import headers_from_json
-from harebell.spark.schema import PROPERTY_COLUMNS
+from harebell.spark.schema import PROPERTY_COLUMNS, TIMESTAMP_NUMBER, unsigned
 
 if TYPE_CHECKING:
     from harebell.spark.options import SourceOptions
@@ -97,6 +97,8 @@ def publication(row: dict[str, Any], reason: str, exchange: str, routing_key: st
         if name in headers:
             headers[PREFIX + name.lower()] = headers.pop(name)
     properties = {name: row[name] for name in PROPERTY_COLUMNS if name != "headers"}
+    if row[TIMESTAMP_NUMBER] is not None:
+        properties["timestamp"] = unsigned(row[TIMESTAMP_NUMBER])
     for name in _MOVED_PROPERTIES:
         if properties[name] is not None:
             headers[PREFIX + name.replace("_", "-")] = properties[name]

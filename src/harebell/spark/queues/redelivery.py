@@ -27,13 +27,13 @@ import pyarrow.compute as pc
 from harebell.spark.headers import TYPES
 from harebell.spark.queues.segments import mark_acked, read_segment
 from harebell.spark.queues.spool import Spool
-from harebell.spark.schema import PROPERTY_COLUMNS
+from harebell.spark.schema import PROPERTY_COLUMNS, TIMESTAMP_NUMBER
 
 __all__ = ["KnownMessages", "identities"]
 
 # Headers that the broker adds when it delivers again; they are not part of a message's identity.
 DELIVERY_HEADERS: Final = ("x-delivery-count", "x-acquired-count")
-_COLUMNS: Final = ("exchange", "routing_key", *PROPERTY_COLUMNS, "body")
+_COLUMNS: Final = ("exchange", "routing_key", *PROPERTY_COLUMNS, TIMESTAMP_NUMBER, "body")
 
 Identity = tuple[object, ...]
 
@@ -42,6 +42,8 @@ def identities(batch: pa.RecordBatch) -> list[Identity]:
     """For each row what is the same for every delivery of one message: exchange, key, properties, body."""
     columns = []
     for name in _COLUMNS:
+        if name == TIMESTAMP_NUMBER and name not in batch.schema.names:
+            continue  # a file of an older version
         column = batch.column(name)
         if name == "timestamp":
             column = column.cast(pa.int64())

@@ -32,7 +32,7 @@ from harebell.errors import InvalidArgument, LocalProtocolError
 from harebell.protocol.v091.bulk import encode_property_columns
 from harebell.protocol.v091.fields import write_table
 from harebell.spark.options import SinkOptions
-from harebell.spark.schema import HEADERS_MAP, PROPERTY_COLUMNS, headers_from_json
+from harebell.spark.schema import HEADERS_MAP, PROPERTY_COLUMNS, TIMESTAMP_NUMBER, headers_from_json, unsigned
 from harebell.spark.sink.copies import OF_A_READ, CopyGuard, check_copy, is_copy, without_strangers
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ PART_SECONDS: Final = 0.2  # of a rate limit: it is kept part by part
 BODIES: Final = ("body", "value")
 ALTERNATE: Final = "alternate_exchange"
 DEDUPLICATION: Final = "x-deduplication-header"  # the name that Harebell and RabbitMQ's plugin go by
-KNOWN: Final = (*BODIES, "exchange", "routing_key", ALTERNATE, *PROPERTY_COLUMNS, HEADERS_MAP)
+KNOWN: Final = (*BODIES, "exchange", "routing_key", ALTERNATE, *PROPERTY_COLUMNS, TIMESTAMP_NUMBER, HEADERS_MAP)
 _RENAMED: Final = {"value": "body", HEADERS_MAP: "headers"}
 
 
@@ -100,6 +100,8 @@ def _fits(name: str, kind: DataType) -> bool:
         return isinstance(kind, ByteType | ShortType | IntegerType | LongType)
     if name == "timestamp":
         return isinstance(kind, TimestampType)
+    if name == TIMESTAMP_NUMBER:
+        return isinstance(kind, LongType)
     return isinstance(kind, StringType)
 
 
@@ -211,6 +213,13 @@ class RowEncoder:
         for name, column in zip(self._names, batch.columns, strict=True):
             if name not in OF_A_READ:
                 columns[_RENAMED.get(name, name)] = _values(name, column, self._headers)
+        far = columns.pop(TIMESTAMP_NUMBER, [])
+        if far.count(None) < len(far):
+            near = columns.get("timestamp", [None] * rows)
+            columns["timestamp"] = [
+                unsigned(number) if at is None and number is not None else at
+                for at, number in zip(near, far, strict=True)
+            ]
         bodies = columns.pop("body")
         if None in bodies:
             raise InvalidArgument("column 'body' is null in a row; a message without content is an empty body")

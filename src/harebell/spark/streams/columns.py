@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from harebell.protocol.v091.fields import read_table
 from harebell.spark.connection import stream_offset
-from harebell.spark.schema import Rows, headers_to_json, strings, text_of_bodies
+from harebell.spark.schema import TIMESTAMP_NUMBER, Rows, headers_to_json, strings, text_of_bodies
 from harebell.spark.streams.blocks import OFFSET_SIZE, Block, Irregular
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _TEXTS: Final = frozenset(
 )  # fmt: skip
 _OCTETS: Final = frozenset(("delivery_mode", "priority"))
 _OWN: Final = frozenset(("queue", "offset", "exchange", "routing_key", "redelivered", "body"))
-_PROPERTIES: Final = _TEXTS | _OCTETS | {"timestamp", "headers"}
+_PROPERTIES: Final = _TEXTS | _OCTETS | {"timestamp", TIMESTAMP_NUMBER, "headers"}
 
 
 class Columns:
@@ -94,6 +94,8 @@ class Columns:
             return _headers(block, rows, kind)
         if name == "timestamp":
             return _timestamps(block, rows)
+        if name == TIMESTAMP_NUMBER:
+            return _far_timestamps(block, rows)
         found = block.property(name)
         if found is None:
             return pa.nulls(len(rows), kind)
@@ -111,10 +113,28 @@ def _timestamps(block: Block, rows: Int64Array) -> pa.Array:
         return pa.nulls(len(rows), kind)
     at, _, present = found
     seconds = block.longs_at(at[rows])
-    missing = (seconds < 0) | (seconds > _LAST_SECOND)
+    missing = _is_far(seconds)
     if present is not None:
         missing |= ~present[rows]
     return pa.array(np.where(missing, 0, seconds) * 1_000_000, pa.int64(), mask=missing).cast(kind)
+
+
+def _far_timestamps(block: Block, rows: Int64Array) -> pa.Array:
+    """The numbers for which `_timestamps` has no date."""
+    found = block.property("timestamp")
+    if found is not None:
+        at, _, present = found
+        numbers = block.longs_at(at[rows])
+        far = _is_far(numbers)
+        if present is not None:
+            far &= present[rows]
+        if far.any():
+            return pa.array(numbers, pa.int64(), mask=~far)
+    return pa.nulls(len(rows), pa.int64())
+
+
+def _is_far(seconds: Int64Array) -> NDArray[np.bool_]:
+    return (seconds < 0) | (seconds > _LAST_SECOND)
 
 
 def _slices(

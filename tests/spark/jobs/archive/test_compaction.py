@@ -49,6 +49,14 @@ def test_rows_keep_their_order(tmp_path: Path) -> None:
     assert tables[2].to_pylist() == tables[0].to_pylist() + tables[1].to_pylist()
 
 
+def test_files_of_an_older_version_get_the_columns_of_this_one(tmp_path: Path) -> None:
+    table = Manifest.make(tmp_path)
+    old, new = sorted([data(table, 3), data(table, 2)])
+    rows = pq.ParquetFile(tmp_path / old.path).read()
+    pq.write_table(rows.drop_columns(["timestamp_number"]), tmp_path / old.path)
+    assert pq.ParquetFile(tmp_path / rewrite(tmp_path, [old, new]).path).read().schema.equals(rows.schema)
+
+
 def test_rows_that_are_missing_are_seen(tmp_path: Path) -> None:
     table = Manifest.make(tmp_path)
     good = data(table, 3)

@@ -155,7 +155,7 @@ def test_no_pace_does_not_wait(link: type[FakeLink], tmp_path: Path) -> None:
 
 
 def made(target: Target, **row: Any) -> Publication:
-    rows = planned(1, timestamp=DAY, **row)
+    rows = planned(1, **{"timestamp": DAY, **row})
     [(publication, due)] = Maker("box", target, "guest").publications(rows)
     assert due == NOON
     return publication
@@ -178,6 +178,14 @@ def test_a_message_is_as_it_was() -> None:
         expiration="100",
     )
     assert (message.body, message.properties) == (expected.body, expected.properties)
+
+
+@pytest.mark.parametrize("number", [1_700_000_000_000, 2**64 - 1])
+def test_a_timestamp_that_no_date_holds_comes_back(number: int) -> None:
+    bits = number if number < 2**63 else number - 2**64
+    message = made(Target(), timestamp=None, timestamp_number=bits).message
+    assert isinstance(message, Message)
+    assert message.properties.timestamp == number
 
 
 def test_a_message_elsewhere() -> None:

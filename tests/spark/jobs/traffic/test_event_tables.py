@@ -60,6 +60,10 @@ def test_events_of_rows_and_of_the_firehose(spark: SparkSession) -> None:
         (plain(at(1)), "deliver", "orders", "eu.new", "work.eu", 4, 750.0, False),
         (plain(at(0)), "deliver", "orders", "eu.new", "work.eu", 4, None, False),
     ]
+    texts = [json.dumps({**trace, "properties": {"timestamp": number}}) for number in (ms, 2**63 - 1, -1)]
+    far = [("watch", event_tables.TRACE, "publish.orders", text, None, b"", None) for text in texts]
+    far.append(("q", "orders", "k", json.dumps({"timestamp_in_ms": 2**63 - 1}), None, b"", None))
+    assert {row[0] for row in rows(event_tables.events(spark.createDataFrame(far, ROWS)))} == {None}
     kept = spark.sql(
         "SELECT 'q' queue, 'x' exchange, 'k' routing_key, CAST(NULL AS STRING) headers, t timestamp, binary('') body, "
         "timestamp'2026-01-06 00:00:00' archived_at FROM VALUES (NULL), (timestamp'2026-01-05 12:00:00') AS v(t)"
@@ -108,6 +112,9 @@ def test_patterns(seen: DataFrame) -> None:
 
     assert names(event_tables.with_pattern(seen)) == ["eu.#", "eu.#", "eu.#", "eu.#", "us", "us"]
     assert names(event_tables.with_pattern(seen, words=2))[:2] == ["eu.new", "eu.old"]
+    assert names(event_tables.with_pattern(seen, words=0)) == ["#"] * 6
+    odd = seen.sparkSession.sql("SELECT * FROM VALUES (''), ('.'), ('.a'), ('a.') AS v(routing_key)")
+    assert names(event_tables.with_pattern(odd)) == ["", ".#", ".#", "a.#"]
     # The first that matches; "*" is one word.
     given = event_tables.with_pattern(seen, patterns=["*.new", "eu.#", "*.*.*"])
     assert names(given) == ["*.new", "eu.#", "*.new", "*.new", event_tables.OTHER, event_tables.OTHER]

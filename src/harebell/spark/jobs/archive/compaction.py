@@ -26,6 +26,7 @@ from harebell.spark.jobs.archive.files import FileWriter
 from harebell.spark.jobs.archive.layout import PARTITIONS, DataFile, Table, stored_arrow
 from harebell.spark.jobs.archive.table import find_table
 from harebell.spark.jobs.failures import unwrapped_errors
+from harebell.spark.schema import project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ def rewrite(root: Path, group: Sequence[DataFile]) -> DataFile:
             rows = 0
             with pq.ParquetFile(root / file.path) as parquet:
                 for batch in parquet.iter_batches(BATCH_ROWS):
-                    writer.write(batch.cast(stored_arrow()))
+                    writer.write(project("", batch, stored_arrow()))
                     rows += batch.num_rows
             if rows != file.rows:
                 raise DataLoss(f"{file.path} has {rows:,} rows, and the archive's log says {file.rows:,}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harebell.spark.jobs.archive.layout import read_schema
 from harebell.spark.jobs.archive.table import find_table
 from harebell.spark.jobs.failures import unwrapped_errors
+from harebell.spark.schema import TIMESTAMP_NUMBER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,13 +23,14 @@ class Verified:
 
     `rows` are those in the files, `logged` those that the log names. `repeated_offsets` are rows too many with the
     same queue and offset, `repeated_ids` the same for message ids of rows that have no offset: a publisher may well
-    give an id twice, so these are no fault by themselves.
+    give an id twice, so these are no fault by themselves. `far_timestamps` are rows whose timestamp no date holds.
     """
 
     rows: int
     logged: int
     repeated_offsets: int
     repeated_ids: int
+    far_timestamps: int = 0
 
     @property
     def sound(self) -> bool:
@@ -57,9 +59,14 @@ def verify(spark: SparkSession, path: str | os.PathLike[str]) -> Verified:
     frame = read(spark, path)
     numbered = f.col("offset").isNotNull()
     named = ~numbered & f.col("message_id").isNotNull()
-    counted = frame.groupBy("queue", "offset", f.when(named, f.col("message_id")).alias("id")).count()
+    counted = frame.groupBy("queue", "offset", f.when(named, f.col("message_id")).alias("id")).agg(
+        f.count("*").alias("count"), f.count(TIMESTAMP_NUMBER).alias("far")
+    )
     too_many = f.col("count") - 1
-    sums = (f.sum("count"), f.sum(f.when(numbered, too_many)), f.sum(f.when(f.col("id").isNotNull(), too_many)))
+    identified = f.col("id").isNotNull()
+    sums = (
+        f.sum("count"), f.sum(f.when(numbered, too_many)), f.sum(f.when(identified, too_many)), f.sum("far")
+    )  # fmt: skip
     with unwrapped_errors():
-        rows, offsets, ids = counted.select(*(f.coalesce(each, f.lit(0)) for each in sums)).collect()[0]
-    return Verified(rows, logged, offsets, ids)
+        rows, offsets, ids, far = counted.select(*(f.coalesce(each, f.lit(0)) for each in sums)).collect()[0]
+    return Verified(rows, logged, offsets, ids, far)

@@ -20,7 +20,7 @@ from harebell.spark.connection import TRANSIENT, Link, retrying
 from harebell.spark.jobs.archive.selection import moment
 from harebell.spark.jobs.replay.state import Ledger, Pace, Target
 from harebell.spark.options import SinkOptions
-from harebell.spark.schema import PROPERTY_COLUMNS, headers_from_json
+from harebell.spark.schema import PROPERTY_COLUMNS, TIMESTAMP_NUMBER, headers_from_json, unsigned
 
 __all__ = ["CHUNK", "DUE", "TASK", "Maker", "Pacer", "publish_rows"]
 
@@ -32,7 +32,7 @@ TASK: Final = "task"
 MICROS: Final = 1_000_000  # in a second
 COLUMNS: Final = (
     "body", "exchange", "routing_key", "headers", "user_id", "queue", "offset", "archived_at", "archived_row",
-    "timestamp", DUE,
+    "timestamp", TIMESTAMP_NUMBER, DUE,
 )  # fmt: skip
 REPLAYED_FROM: Final = "x-replayed-from"
 REPLAYED_USER: Final = "x-replayed-user-id"
@@ -77,7 +77,8 @@ class Maker:
         target, user = self._target, self._user
         names = [name for name in PROPERTY_COLUMNS if name not in ("headers", "user_id", "timestamp")]
         for (
-            body, exchange, key, text, user_id, queue, offset, archived_at, archived_row, timestamp, due, *properties,
+            body, exchange, key, text, user_id, queue, offset, archived_at, archived_row, timestamp, far, due,
+            *properties,
         ) in zip(*(column[name] for name in (*COLUMNS, *names)), strict=True):  # fmt: skip
             headers = headers_from_json(text) if text else {}
             if target.routing_key is not None:
@@ -85,12 +86,15 @@ class Maker:
             if user_id is not None and user_id != user:
                 headers[REPLAYED_USER] = user_id
                 user_id = None
+            seconds = None if timestamp is None else timestamp // MICROS
+            if seconds is None and far is not None:
+                seconds = unsigned(far)
             headers[REPLAYED_FROM] = self._origin(queue, offset, archived_at, archived_row)
             message = Message(
                 body,
                 headers=headers,
                 user_id=user_id,
-                timestamp=None if timestamp is None else timestamp // MICROS,
+                timestamp=seconds,
                 **dict(zip(names, properties, strict=True)),
             )
             yield (

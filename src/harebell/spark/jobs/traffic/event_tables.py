@@ -34,6 +34,8 @@ HEADERS: Final = (
     "properties:struct<timestamp:bigint,headers:struct<timestamp_in_ms:bigint>>>"
 )
 NEEDED: Final = ("queue", "exchange", "routing_key", "headers", "timestamp", "body")
+LAST_SECOND: Final = 253_402_300_799  # of the year 9999: what comes after it no date of Python holds
+MICROS: Final = 1_000_000
 ACCURACY: Final = 1000  # of percentiles: ranks are right to 1/1000
 
 
@@ -62,9 +64,9 @@ def events(rows: DataFrame) -> DataFrame:
     )  # fmt: skip
     own = parsed.selectExpr(
         "*",
-        "IF(traced, coalesce(timestamp_millis(h.properties.headers.timestamp_in_ms), "
-        "timestamp_seconds(h.properties.timestamp)), coalesce(timestamp_millis(h.timestamp_in_ms), timestamp)) AS sent",
-        "IF(traced, coalesce(received, timestamp_millis(h.timestamp_in_ms), timestamp), received) AS seen",
+        f"IF(traced, coalesce({_time('h.properties.headers.timestamp_in_ms', 1000)}, "
+        f"{_time('h.properties.timestamp', 1)}), coalesce({_time('h.timestamp_in_ms', 1000)}, timestamp)) AS sent",
+        f"IF(traced, coalesce(received, {_time('h.timestamp_in_ms', 1000)}, timestamp), received) AS seen",
         "CASE WHEN NOT traced THEN 'message' WHEN startswith(routing_key, 'deliver.') THEN 'deliver' ELSE 'publish' "
         "END AS kind",
     )
@@ -80,12 +82,19 @@ def events(rows: DataFrame) -> DataFrame:
     )
 
 
+def _time(number: str, units: int) -> str:
+    """SQL for the time of a number of 1/`units` seconds; null where no date holds it."""
+    last = (LAST_SECOND + 1) * units - 1
+    return f"IF({number} BETWEEN 0 AND {last}, timestamp_micros({number} * {MICROS // units}), NULL)"
+
+
 def with_pattern(seen: DataFrame, *, patterns: Sequence[str] = (), words: int = 1) -> DataFrame:
     """The events with a column `pattern`: the first of the AMQP topic patterns that matches the routing key, OTHER when
     none does; without patterns, the key's first `words` words, with ".#" where more follow."""
     if not patterns:
         first = f"substring_index(routing_key, '.', {words})"
-        return seen.selectExpr("*", f"IF({first} = routing_key, {first}, {first} || '.#') AS pattern")
+        more = "'#'" if words == 0 else f"{first} || '.#'"
+        return seen.selectExpr("*", f"IF({first} = routing_key, {first}, {more}) AS pattern")
     from pyspark.sql.types import StringType, StructType
 
     schema = StructType([*seen.schema.fields]).add("pattern", StringType())
