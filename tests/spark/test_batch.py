@@ -157,7 +157,6 @@ def wrong(broker: Broker) -> dict[str, tuple[dict[str, str], str]]:
         "unknown": ({"queue": stream, "prefech": "1"}, "has no option 'prefech'"),
         "no such queue": ({"queue": "spark.nowhere"}, "no queue 'spark.nowhere'"),
         "mixed": ({"queues": f"{stream},{classic}"}, f"of these, {stream} are stream queues"),
-        "spool of a stream": ({"queue": stream, "spool": "/x"}, "'spool' means nothing for a stream queue"),
         "offsets of a queue": ({"queue": classic, "startingOffsets": "latest"}, "nothing for a classic or quorum"),
         "url": ({"queue": stream, "url": "http://localhost"}, "must start with amqp://"),
     }

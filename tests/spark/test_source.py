@@ -67,7 +67,7 @@ def test_a_streaming_read_has_no_sample() -> None:
     sampled = source(payload="json")
     sampled._described = True  # schema() made a sample
     with pytest.raises(InvalidArgument, match="a streaming read with payload=json needs option 'payloadSchema'"):
-        sampled.streamReader(ROWS)
+        sampled.streamReader(ROWS).initialOffset()
 
 
 def test_a_sample_of_a_stream_queue_alone(broker: Broker) -> None:

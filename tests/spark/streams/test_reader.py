@@ -40,7 +40,7 @@ class Table:
     def number_at(self, queue: str, place: Position) -> int:
         return place if isinstance(place, int) else self.ends[queue][place == "latest"]
 
-    def names(self, options: object) -> tuple[str, ...]:
+    def names(self, options: object, patience: float) -> tuple[str, ...]:
         return tuple(sorted(self.ends))
 
 
