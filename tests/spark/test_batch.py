@@ -82,6 +82,7 @@ def test_every_column_of_a_message(spark: SparkSession, broker: Broker) -> None:
         "type": "t",
         "user_id": "guest",
         "app_id": "app",
+        "timestamp_number": None,
         "body": bytearray(b"\xff\x00"),
     }
     assert first.timestamp.astimezone(UTC) == noon

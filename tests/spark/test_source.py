@@ -28,14 +28,14 @@ def test_the_columns_of_each_payload(tmp_path: Path) -> None:
     assert source().schema() == row_schema()
     text = source(payload="text").schema()
     assert isinstance(text, StructType)
-    assert [field.simpleString() for field in text.fields[19:]] == ["payload:string", "_corrupt:string"]
+    assert [field.simpleString() for field in text.fields[20:]] == ["payload:string", "_corrupt:string"]
     json = source(payload="json", payloadschema="id bigint").schema()
     assert str(json).endswith("`body` binary, payload struct<id bigint>, `_corrupt` string")
     (tmp_path / "schema.avsc").write_text(AVRO)
     for given in (AVRO, str(tmp_path / "schema.avsc")):
         avro = source(payload="avro", payloadschema=given, badrows="fail").schema()
         assert isinstance(avro, StructType)
-        assert [field.simpleString() for field in avro.fields[19:]] == ["payload:struct<id:bigint>"]
+        assert [field.simpleString() for field in avro.fields[20:]] == ["payload:struct<id:bigint>"]
 
 
 def test_the_type_is_a_column_of_the_users_or_an_option() -> None:
