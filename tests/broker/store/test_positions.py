@@ -218,3 +218,22 @@ def test_a_power_cut_leaves_a_position_that_was_reached() -> None:
         bench.disk.power_cut(Random(seed))
         known = bench.start()
         assert not known or 3 <= reached(known["/", "guest", b"one"]) <= 5
+
+
+def test_a_position_that_cannot_be_read_is_of_no_session(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    bench.begin(b"odd", 3)
+    bench.begin(b"plain", 5)
+    bench.sync()
+    load, odd = ReceivingHalf.load, half(3).save()
+
+    def of_this_version(raw: bytes) -> ReceivingHalf:
+        if raw == odd:
+            raise ValueError("no saved session: version 9")
+        return load(raw)
+
+    monkeypatch.setattr(ReceivingHalf, "load", of_this_version)
+    assert set(bench.restart()) == {("/", "guest", b"plain")}
+    assert "session b'odd' of user 'guest' does not go on: no saved session: version 9" in caplog.text

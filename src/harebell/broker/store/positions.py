@@ -141,7 +141,14 @@ class Positions:
                 positions[session] = payload
             else:
                 begun.pop(session, None)
-        return [Known(session, *told, positions[session]) for session, told in begun.items() if session in positions]
+        found = []
+        for session, told in begun.items():
+            try:
+                if session in positions:
+                    found.append(Known(session, *told, positions[session]))
+            except ValueError as error:  # of a version that this one does not know
+                log.error("%s: session %r of user '%s' does not go on: %s", self._file, told[2], told[1], error)
+        return found
 
     def note(self, queue: str, numbers: list[bytes]) -> bool:
         """Note that a queue has the messages of these commands. Returns whether any of them may be sent again."""

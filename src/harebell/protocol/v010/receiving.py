@@ -236,11 +236,11 @@ class ReceivingHalf:
             raise ValueError(f"no saved session: version {version}, marks {known}, {mark}, {received}")
         self._known, self._complete, self._seen = Marks(known), Marks(mark), Marks(mark)
         for low, high in pairs:
-            if not mark < low <= high < received:
-                raise ValueError(f"no saved session: commands {low} to {high} of {mark} to {received}")
+            if not mark < low <= high:  # above `received` are gaps that the other peer has announced
+                raise ValueError(f"no saved session: commands {low} to {high} behind {mark}")
             self._complete.add(low, high)
             self._seen.add(low, high)
-        self.received, self.begun = received, True
+        self.received, self.begun = self._seen.first_missing(received), True
         return self
 
     def is_complete(self, number: int) -> bool:
