@@ -117,6 +117,8 @@ FILES = {
                 "get": "a message that an interrupt cuts off goes back to the queue",
                 "consume": _GIVES,
                 "browse": _GIVES,
+                "copies": _GIVES,
+                "acquire": "takes the deliveries of the blocking API",
                 "transaction": _GIVES,
                 "branch": _GIVES,
                 "test": _GIVES,

@@ -287,3 +287,33 @@ async def test_get_while_the_broker_cannot_write(
             assert delivery.body == b"0"
             for _ in range(20):
                 await anext(consumer)
+
+
+async def test_copies_and_acquiring_many(session: Session, other: Session) -> None:
+    bodies = await filled(session, 500)
+    copies = await session.copies("q")
+    assert [copy.body for copy in copies] == bodies
+    assert [copy.body for copy in await session.copies("q", most=3)] == bodies[:3]
+    assert await other.message_count("q") == 500
+    taken = await other.get("q")
+    assert taken is not None
+    acquired = await session.acquire([*copies[:100], *copies[200:300]])
+    assert [delivery.body for delivery in acquired] == [*bodies[1:100], *bodies[200:300]]
+    assert await session.acquire(copies[:100]) == []  # one is the other's, and the rest is acquired
+    for delivery in acquired:
+        delivery.accept()
+    await session.sync()
+    taken.release()
+    await other.sync()
+    assert [copy.body for copy in await session.copies("q")] == [bodies[0], *bodies[100:200], *bodies[300:]]
+    assert await session.copies("q", most=1, timeout=5)
+    for most in (0, -1, 1 << 32):
+        with pytest.raises(errors.InvalidArgument):
+            await session.copies("q", most=most)
+    assert session.statistics().held == 0
+
+
+async def test_copies_of_more_than_a_session_keeps(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harebell.broker.v010.session.MOST_UNCOMPLETED", 50)
+    bodies = await filled(session, 1000)
+    assert [copy.body for copy in await session.copies("q")] == bodies

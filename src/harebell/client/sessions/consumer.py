@@ -52,8 +52,15 @@ def subscribe_commands(
     return [
         Sent(c.MessageSubscribe(queue, tag, accept, acquire, exclusive, arguments=more)),
         Sent(c.MessageSetFlowMode(tag, mode)),
+        *credit_commands(tag, messages, size, last=mode == FlowMode.WINDOW),
+    ]
+
+
+def credit_commands(tag: str, messages: int, size: int | None, *, last: bool = False) -> list[Sent]:
+    """The commands that give credit: so many messages, and bytes (None: without limit); `last`: no other follows."""
+    return [
         Sent(c.MessageFlow(tag, CreditUnit.BYTE, MOST_CREDIT + 1 if size is None else size)),
-        Sent(c.MessageFlow(tag, CreditUnit.MESSAGE, messages, sync=mode == FlowMode.WINDOW)),  # else more follows
+        Sent(c.MessageFlow(tag, CreditUnit.MESSAGE, messages, sync=last)),
     ]
 
 

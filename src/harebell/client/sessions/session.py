@@ -16,7 +16,7 @@ from harebell import errors
 from harebell.client.messages import Message, Publication
 from harebell.client.sessions.branch import Branch, Manager, Xid
 from harebell.client.sessions.calls import Call, Sent
-from harebell.client.sessions.consumer import Consumer, subscribe_commands
+from harebell.client.sessions.consumer import MOST_CREDIT, Consumer, credit_commands, subscribe_commands
 from harebell.client.sessions.core.session import SessionCore
 from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.descriptions import ExchangeDescription, QueueDescription, exchange_of, queue_of
@@ -358,6 +358,40 @@ class Session:
             if core.attempts == attempts:
                 return None
             # The broker may have flushed while there was no connection, to nobody: ask again.
+
+    async def copies(self, queue: str, *, most: int | None = None, timeout: float | None = None) -> list[Delivery]:
+        """Copies of the messages that are in the queue now, from its head, where they stay; `acquire` takes some out.
+
+        most  how many at most; None is all of them
+        """
+        if most is not None and not 0 < most <= MOST_CREDIT:
+            raise errors.InvalidArgument(f"most is {most}: 1 to {MOST_CREDIT} messages are possible")
+        core, deadline = self.core, self.core.deadline(timeout)
+        while True:
+            subscription = Subscription(core.loop, self._new_tag("copies"), no_ack=False, browsing=True, at_once=True)
+            tag, attempts, found = subscription.tag, core.attempts, subscription.buffer
+            credit = MOST_CREDIT + 1 if most is None else most
+            commands = subscribe_commands(subscription, queue, FlowMode.CREDIT, credit, None)
+            core.deliveries.subscribe(subscription)
+            try:
+                before = -1
+                while before < len(found) < credit:  # the broker sends no more than the session has room for
+                    before, commands = len(found), [*commands, Sent(c.MessageFlush(tag, sync=True))]
+                    await core.call("message.flush", *commands, timeout=deadline - core.loop.time())
+                    left = credit if most is None else most - len(found)
+                    commands = credit_commands(tag, left, None)
+                copies = list(found)
+                found.clear()
+                await core.call("message.cancel", Sent(c.MessageCancel(tag, sync=True)), timeout=timeout)
+            finally:
+                core.deliveries.unsubscribe(subscription)
+            if core.attempts == attempts:
+                return cast("list[Delivery]", copies)
+            # The broker may have flushed while there was no connection, to nobody: ask again.
+
+    async def acquire(self, deliveries: Iterable[Delivery], *, timeout: float | None = None) -> list[Delivery]:
+        """Take browsed messages out of their queues. Returns those that were still there, which are to be settled."""
+        return cast("list[Delivery]", await self.core.deliveries.acquire_all(deliveries, timeout))
 
     # -- topology ----------------------------------------------------------------------------------------------------
 

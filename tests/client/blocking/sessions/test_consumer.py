@@ -90,6 +90,12 @@ def test_browsing(session: Session, queue: str) -> None:
         assert [copy.body for copy in browser.receive(timeout=20)] == [*bodies[:4], *bodies[5:]]
         assert browser.tag
     assert session.message_count(queue) == 19
+    copies = session.copies(queue, most=3)
+    assert [copy.body for copy in copies] == bodies[:3]
+    for copy in session.acquire(copies):
+        copy.accept()
+    session.sync()
+    assert session.message_count(queue) == 16
 
 
 def test_what_was_not_taken_goes_back(session: Session, connection: Connection, queue: str) -> None:

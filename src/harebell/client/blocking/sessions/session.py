@@ -179,3 +179,10 @@ class Session(ForwardedSession):
 
         found = self.io.run_or_undo(give_back, self.inner.get, queue, no_ack=no_ack, timeout=timeout)
         return cast("Delivery | None", found)
+
+    def copies(self, queue: str, *, most: int | None = None, timeout: float | None = None) -> list[Delivery]:
+        return cast("list[Delivery]", self.io.run(self.inner.copies, queue, most=most, timeout=timeout))
+
+    def acquire(self, deliveries: Iterable[Delivery], *, timeout: float | None = None) -> list[Delivery]:
+        taken = self.io.run(self.inner.core.deliveries.acquire_all, list(deliveries), timeout)
+        return cast("list[Delivery]", taken)

@@ -7,7 +7,7 @@ before the next output (`gather`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol, cast
 
 from harebell import errors
@@ -16,6 +16,7 @@ from harebell.client.sessions.core.settlements import Settlements, ranges_of
 from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.messages import BaseDelivery, Delivery, Settler
 from harebell.protocol.v010 import Command, Content, commands as c
+from harebell.protocol.v010.serial import wide_ranges
 from harebell.protocol.v010.structs import Acquired
 
 __all__ = ["Deliveries"]
@@ -101,6 +102,9 @@ class Deliveries:
             return
         acquired, settled = not subscription.browsing, subscription.no_ack
         self._held += acquired and not settled
+        if subscription.at_once:
+            self.settlements.taken.append(number)
+            self._session.flush()
         subscription.add(
             self.make(
                 content,
@@ -208,11 +212,24 @@ class Deliveries:
     async def acquire(self, delivery: BaseDelivery, timeout: float | None) -> bool:
         if delivery.acquired:
             raise errors.LocalProtocolError(f"acquire: delivery {delivery.number} is acquired")
-        if delivery.generation != self._session.generation:
-            return False
-        command = c.MessageAcquire(ranges_of([delivery.number])[0], sync=True)
-        call = await self._session.call(command.NAME, Sent(command), timeout=timeout)
-        if isinstance(call.result, Acquired) and call.result.transfers:
+        return bool(await self.acquire_all([delivery], timeout))
+
+    async def acquire_all(self, deliveries: Iterable[BaseDelivery], timeout: float | None) -> list[BaseDelivery]:
+        """Take browsed messages out of their queues. Returns those that were still there."""
+        session = self._session
+        wanted = {
+            delivery.number: delivery
+            for delivery in deliveries
+            if not delivery.acquired and delivery.generation == session.generation
+        }
+        taken: list[BaseDelivery] = []
+        for ranges in ranges_of(wanted):
+            command = c.MessageAcquire(ranges, sync=True)
+            call = await session.call(command.NAME, Sent(command), timeout=timeout)
+            if isinstance(call.result, Acquired):
+                for low, high in wide_ranges(call.result.transfers, max(wanted)):
+                    taken += [wanted[number] for number in range(low, high + 1) if number in wanted]
+        for delivery in taken:
             delivery.acquired, delivery.settled = True, False
-            self._held += 1
-        return delivery.acquired
+        self._held += len(taken)
+        return taken

@@ -26,18 +26,22 @@ class Subscription:
     tag       its destination
     no_ack    accept-mode none
     browsing  acquire-mode not-acquired
+    at_once   what comes is complete at once: the credit limits it, and not a window
     buffer    deliveries that were not taken
     waiters   those who wait for one: futures, or threads
     reason    why it has ended, where that was not the program's wish; `finished` in any case
     """
 
-    __slots__ = ("_loop", "browsing", "buffer", "finished", "no_ack", "reason", "tag", "waiters")
+    __slots__ = ("_loop", "at_once", "browsing", "buffer", "finished", "no_ack", "reason", "tag", "waiters")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tag: str, *, no_ack: bool, browsing: bool) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, tag: str, *, no_ack: bool, browsing: bool, at_once: bool = False
+    ) -> None:
         self._loop = loop
         self.tag = tag
         self.no_ack = no_ack
         self.browsing = browsing
+        self.at_once = at_once
         self.buffer: deque[BaseDelivery] = deque()
         self.finished = False
         self.reason: errors.HarebellError | None = None
