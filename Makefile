@@ -152,6 +152,8 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --restarts 3 --broker rabbitmq
 	@echo "torture: sessions that move 200,000 messages while they are cut, each exactly once"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.ordeal
+	@echo "torture: 300 batches of Spark's sink over sessions, whose attempts die, the broker killed 100 times"
+	@PYTHONPATH=src $(BIN)/python -m tests.spark.sink.ordeal
 	@echo "torture: a session that publishes while the broker is killed 100 times, each message once"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.kills
 	@echo "torture: messages moved by distributed transactions while the broker is killed 100 times, each once"

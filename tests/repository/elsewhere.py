@@ -175,6 +175,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/blocking/sessions/forwarded_harness.py": "client/blocking/sessions/test_signatures.py",
     "client/blocking/sessions/forwarded_session.py": "client/blocking/sessions/test_signatures.py",
     "client/blocking/sessions/harness.py": "client/blocking/sessions/test_session.py",
+    "client/blocking/sessions/numbered.py": "spark/sink/test_session_publisher.py",
     "client/blocking/sessions/transactions.py": "client/blocking/sessions/test_session.py",
     "client/blocking/settler.py": "client/blocking/test_signatures.py",
     "client/confirms.py": "client/test_channel.py",
@@ -220,6 +221,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/recovery/transactions.py": "client/recovery/test_features.py",
     "client/sessions/calls.py": "client/sessions/test_session.py",
     "client/sessions/core/deliveries.py": "client/sessions/test_consumer.py",
+    "client/sessions/core/home.py": "client/sessions/core/test_session.py",
     "client/sessions/core/refusals.py": "client/sessions/core/test_session.py",
     "client/sessions/core/subscription.py": "client/sessions/test_consumer.py",
     "client/sessions/core/transport.py": "client/sessions/core/test_session.py",
@@ -281,6 +283,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "spark/queues/segments.py": "spark/queues/test_spool.py",
     "spark/runtime/garbage_collector.py": "spark/runtime/test_session.py",
     "spark/shares.py": "spark/streams/test_offsets.py",
+    "spark/sink/numbered_rows.py": "spark/sink/test_session_publisher.py",
     "spark/streams/columns.py": "spark/streams/test_blocks.py",
     "spark/streams/discovery.py": "spark/streams/test_bounds.py",
 }

@@ -34,14 +34,15 @@ def test_the_examples_of_the_page(spark: SparkSession, capsys: pytest.CaptureFix
             channel.exchange_declare(exchange, "topic", durable=True)
             channel.queue_declare(exchange, durable=True)
         channel.queue_declare("orders", durable=True)
+        channel.queue_declare("invoices", durable=True)
         channel.queue_declare("orders.log", durable=True, arguments={"x-queue-type": "stream"})
         for shop in range(3):
             channel.queue_bind("shops", "shops", f"shop.{shop}")
         channel.queue_bind("lost", "lost", "#")
         run("spark-write.md", spark=spark, url=server.url)
         assert capsys.readouterr().out == "1000 messages\n"
-        counts = {name: channel.message_count(name) for name in ("orders", "shops", "lost")}
-        assert counts == {"orders": 3000, "shops": 1000 + 667, "lost": 333}
+        counts = {name: channel.message_count(name) for name in ("orders", "shops", "lost", "invoices")}
+        assert counts == {"orders": 3000, "shops": 1000 + 667, "lost": 333, "invoices": 1000}
         found = [channel.get("shops", no_ack=True) for _ in range(1000)]
         told = Counter((d.properties.priority, d.properties.app_id, d.headers["shop"]) for d in found if d is not None)
         assert told[(5, "orders job", "0")] + told[(5, "orders job", "1")] + told[(5, "orders job", "2")] == 66

@@ -1,9 +1,9 @@
 """The connection that readers and writers share: one of the blocking client, with one channel and one consumer.
 
 Rules: times are seconds. A Link belongs to one thread. It is connected without recovery: `retrying` connects again,
-around the caller's own unit of work. Two kinds of code open connections of their own: `streams.socket_reader`, which
-reads faster than the client, and jobs that need several channels (`jobs.peek`, `jobs.deadletters.redriving`,
-`jobs.traffic.firehose`).
+around the caller's own unit of work. Three kinds of code open connections of their own: `streams.socket_reader`, which
+reads faster than the client, `sink.session_publisher`, which has sessions, and jobs that need several channels
+(`jobs.peek`, `jobs.deadletters.redriving`, `jobs.traffic.firehose`).
 """
 
 from __future__ import annotations

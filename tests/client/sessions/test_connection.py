@@ -88,7 +88,7 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
 
 async def test_a_broker_of_another_dialect() -> None:
     async with answering(b"AMQP\0\0\x09\x01") as url:
-        with pytest.raises(errors.RemoteProtocolError, match="does not speak"):
+        with pytest.raises(errors.NotImplemented, match="does not speak AMQP 0-10"):
             await connect(url)
     async with answering(b"") as url:
         with pytest.raises(errors.ConnectionLost, match=r"waiting for connection\.start: no AMQP broker"):

@@ -84,6 +84,13 @@ def test_what_a_read_refuses(given: dict[str, str], said: str) -> None:
         ({"transactions": "partition", "onNack": "retry"}, "'onNack' means nothing"),
         ({"transactions": "partition", "window": "5"}, "'window' means nothing"),
         ({"transactions": "partition", "onUnroutable": "alternate"}, "cannot be with transactions"),
+        ({"exactlyOnce": "true"}, "none, sessions, auto"),
+        ({"exactlyOnce": "sessions", "dedup": "broker", "ids": "auto"}, "'dedup' cannot be with exactlyOnce=sessions"),
+        ({"exactlyOnce": "auto", "transactions": "partition"}, "'transactions' cannot be with exactlyOnce=auto"),
+        ({"exactlyOnce": "sessions", "persistent": "false"}, "needs persistent=true"),
+        ({"exactlyOnce": "sessions", "sessionTimeout": "0"}, "1 to 4294967295"),
+        ({"sessionTimeout": "60"}, "'sessionTimeout' needs exactlyOnce=sessions or exactlyOnce=auto"),
+        ({"failOnLostState": "false"}, "'failOnLostState' needs exactlyOnce"),
         ({"maxRate": "0"}, "at least 0.001"),
         ({"maxRate": "nan"}, "at least 0.001"),
         ({"priority": "256"}, "0 to 255"),
@@ -96,6 +103,17 @@ def test_what_a_read_refuses(given: dict[str, str], said: str) -> None:
 def test_what_a_write_refuses(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         sink_options(given)
+
+
+def test_what_exactly_once_means_for_the_others() -> None:
+    plain = sink_options({})
+    assert (plain.exactly_once, plain.ids, plain.timeout_given) == ("none", "auto", False)
+    asked = sink_options({"exactlyOnce": "sessions"})
+    assert (asked.ids, asked.session_timeout, asked.fail_on_lost_state) == ("none", 3600, True)
+    given = {"exactlyOnce": "auto", "ids": "auto", "sessionTimeout": "60", "failOnLostState": "false"}
+    asked = sink_options(given)
+    assert (asked.ids, asked.session_timeout, asked.timeout_given) == ("auto", 60, True)
+    assert not asked.fail_on_lost_state
 
 
 def test_an_ending_is_for_batch_reads_and_a_ticket_too() -> None:

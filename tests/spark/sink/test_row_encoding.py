@@ -272,3 +272,13 @@ def test_columns_that_make_no_messages(columns: dict[str, DataType], options: di
     checked = sink_options({name: value for name, value in given.items() if value is not None})
     with pytest.raises(InvalidArgument, match=text):
         check_columns(StructType([StructField(name, kind) for name, kind in columns.items()]), checked)
+
+
+def test_messages_of_several_parts() -> None:
+    one = Part([b"a", b"b"], [b"1", b"2"], "x", ["k", "l"], "alt")
+    two = Part([b"c"], [b"3"], ["y"], "m", [None])
+    mixed = Part.of([(one, 1), (two, 0), (one, 0)])
+    assert (mixed.bodies, mixed.properties) == ([b"b", b"c", b"a"], [b"2", b"3", b"1"])
+    assert [mixed.address(place) for place in range(3)] == [("x", "l"), ("y", "m"), ("x", "k")]
+    assert mixed.alternate == ["alt", None, "alt"]
+    assert Part.of([(one, 1)]).exchange == "x"

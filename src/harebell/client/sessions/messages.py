@@ -18,7 +18,7 @@ from harebell.protocol.v010.codec import encode_command
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode
 from harebell.protocol.v091 import Properties, Table
 
-__all__ = ["BaseDelivery", "Delivery", "Settler", "transfer"]
+__all__ = ["BaseDelivery", "Delivery", "Settler", "transfer", "transfer_command"]
 
 
 def transfer(
@@ -51,6 +51,12 @@ def _plain(exchange: str, routing_key: str, mandatory: bool, sync: bool) -> tupl
     """The command and the header of messages without properties."""
     delivery = DeliveryProperties(discard_unroutable=not mandatory, exchange=exchange, routing_key=routing_key)
     return encode_command(_command(exchange, sync)), header_of(delivery, MessageProperties())
+
+
+@lru_cache(maxsize=256)
+def transfer_command(exchange: str) -> bytes:
+    """The payload of the command of transfers to this exchange. LocalProtocolError when its name does not fit."""
+    return encode_command(_command(exchange, sync=False))
 
 
 def _command(exchange: str, sync: bool) -> c.MessageTransfer:

@@ -13,6 +13,8 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.core.slots import copy_of
 from harebell.client.recovery.policy import Backoff, Pauses
+from harebell.client.sessions.core.home import Kept
+from harebell.client.sessions.core.numbered import NumberedCore
 from harebell.client.sessions.core.session import SessionCore
 from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.statistics import Tally, of_ended
@@ -50,11 +52,11 @@ class SessionRecovery:
         self._backoff = backoff
         self._pauses = None if backoff is None else Pauses(backoff)
         self._give_up_after = give_up_after
-        self._cores: dict[str, SessionCore] = {}
-        self._later: dict[SessionCore, asyncio.TimerHandle] = {}
+        self._cores: dict[str, Kept] = {}
+        self._later: dict[Kept, asyncio.TimerHandle] = {}
         self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
         self._ended = Tally()  # of sessions that have ended
-        self._returning: set[SessionCore] = set()  # on the present transport, and not usable yet
+        self._returning: set[Kept] = set()  # on the present transport, and not usable yet
         self._skipped: list[e.Skipped] = []
 
     @property
@@ -111,7 +113,7 @@ class SessionRecovery:
         if self.transports > 1 and not self._returning:
             self._emit(e.Recovered())
 
-    def returned(self, core: SessionCore, error: errors.HarebellError | None = None) -> None:
+    def returned(self, core: Kept, error: errors.HarebellError | None = None) -> None:
         """A session is usable again, or will not be: `error` says why."""
         if core not in self._returning:
             return
@@ -170,16 +172,30 @@ class SessionRecovery:
 
     def new_session(self, name: str, timeout: int, *, force: bool) -> SessionCore:
         """A session that is being attached. ChannelClosed; InvalidArgument where the name is in use."""
+        self._check(name)
+        core = SessionCore(self, name, timeout, force=force)
+        self._add(core)
+        return core
+
+    def new_numbered(self, name: str, timeout: int, *, force: bool) -> NumberedCore:
+        """A session that only publishes, under the program's numbers; as `new_session`."""
+        self._check(name)
+        core = NumberedCore(self, name, timeout, force=force)
+        self._add(core)
+        return core
+
+    def _check(self, name: str) -> None:
         if self.reason is not None:
             raise errors.ChannelClosed(f"the connection is closed: {self.reason}") from self.reason
         if name in self._cores:
             raise errors.InvalidArgument(f"this connection has a session '{name}' already")
-        core = self._cores[name] = SessionCore(self, name, timeout, force=force)
+
+    def _add(self, core: Kept) -> None:
+        self._cores[core.name] = core
         if self.reviving is None:
             self._attach(core)
-        return core
 
-    def _attach(self, core: SessionCore) -> None:
+    def _attach(self, core: Kept) -> None:
         """Attach a session to a free channel of the present transport."""
         self._cancel_later(core)
         transport = self.transport
@@ -191,16 +207,16 @@ class SessionRecovery:
                 return
         core.end(errors.ResourceError(f"the connection has {transport.engine.channel_max} sessions, and takes no more"))
 
-    def attach_later(self, core: SessionCore) -> None:
+    def attach_later(self, core: Kept) -> None:
         pauses = Pauses(self._backoff or Backoff())
         self._later[core] = self.loop.call_later(pauses.next(self.loop.time()), self._attach, core)
 
-    def _cancel_later(self, core: SessionCore) -> None:
+    def _cancel_later(self, core: Kept) -> None:
         timer = self._later.pop(core, None)
         if timer is not None:
             timer.cancel()
 
-    def forget(self, core: SessionCore, reason: errors.HarebellError, *, ours: bool) -> None:
+    def forget(self, core: Kept, reason: errors.HarebellError, *, ours: bool) -> None:
         self._cancel_later(core)
         if self._cores.get(core.name) is core:
             del self._cores[core.name]

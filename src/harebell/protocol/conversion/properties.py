@@ -8,7 +8,8 @@ The properties by name, 0-9-1 first:
     expiration (text, milliseconds)      ttl
     correlation-id, user-id, app-id      the same, as bytes; what is no UTF-8 or over 255 bytes is a header
     reply-to                             reply-to.routing-key; its exchange is a header
-    message-id                           message-id, where it is a UUID; else a UUID made of it, and a header has it
+    message-id                           message-id, where it is a UUID; else a UUID made of it, and a header has it;
+                                         the header alone will do
     type                                 header x-jms-type
     cluster-id (reserved)                dropped
 
@@ -100,7 +101,7 @@ def _text(value: bytes | None, header: str, headers: v091.Table) -> str | None:
 
 def _convert_message_id(value: UUID | None, found: v091.Properties, headers: v091.Table) -> None:
     given = headers.get(MESSAGE_ID)
-    if value is not None and isinstance(given, str) and value == _uuid(given) and len(given.encode()) <= SHORT:
+    if isinstance(given, str) and (value is None or value == _uuid(given)) and len(given.encode()) <= SHORT:
         found.message_id = given
         del headers[MESSAGE_ID]
     elif value is not None:

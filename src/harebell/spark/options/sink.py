@@ -14,16 +14,19 @@ from harebell.spark.options.values import choice, first_patience, flag, known, n
 __all__ = ["SinkOptions", "sink_options"]
 
 Ids = Literal["auto", "column", "none"]
+ExactlyOnce = Literal["none", "sessions", "auto"]
 OnUnroutable = Literal["fail", "drop", "alternate"]
 OnNack = Literal["fail", "retry", "drop", "alternate"]
 
 MAX_SHORT: Final = 255  # bytes of a property that is text
+SESSION_TIMEOUT: Final = 3600  # seconds: what Harebell grants at most, where nothing else is configured
 
 # As a user writes them, for messages; compared lower-cased.
 _SINK: Final = (
     *OPTIONS, "timeout", "retryTimeout",
     "exchange", "routingKey", "mandatory", "persistent", "window", "ids", "dedup", "onUnroutable", "onNack",
-    "alternateExchange", "transactions", "maxRate", "blockedTimeout", "toOrigin",
+    "alternateExchange", "transactions", "maxRate", "blockedTimeout", "toOrigin", "exactlyOnce", "sessionTimeout",
+    "failOnLostState",
 )  # fmt: skip
 # Options that are a property of rows without one of their own; message_id is `ids`, delivery_mode `persistent`.
 _PROPERTIES: Final[dict[str, str]] = {
@@ -51,6 +54,9 @@ class SinkOptions:
     properties  values for rows that have none of their own, by property: text; an int for `priority`; for `timestamp`
                 seconds since 1970, or "now"
     max_rate    messages a second of one task; None is no limit
+    exactly_once        by sessions of AMQP 0-10, where the broker has them, or not
+    session_timeout     that the broker shall keep a session of a task for; `timeout_given`: the user has said so
+    fail_on_lost_state  what is to be done where it cannot be known which rows of an earlier attempt are there
     """
 
     url: Address
@@ -72,6 +78,10 @@ class SinkOptions:
     blocked_timeout: float
     first_patience: float  # for a broker that does not answer at the start of a write
     to_origin: bool
+    exactly_once: ExactlyOnce
+    session_timeout: int
+    timeout_given: bool
+    fail_on_lost_state: bool
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -79,6 +89,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     given = known(options, SINK, "write")
     if "path" in given and "exchange" in given:
         raise InvalidArgument("give the exchange once: as option 'exchange' or as save()'s argument")
+    exactly_once = cast(ExactlyOnce, choice(given, "exactlyOnce", "none", ("none", "sessions", "auto")))
+    # Where the broker recognises what it has, messages need no ids for that.
+    ids = choice(given, "ids", "auto" if exactly_once == "none" else "none", ("auto", "column", "none"))
     checked = SinkOptions(
         url=address(given),
         exchange=given.get("exchange", given.get("path")),
@@ -86,7 +99,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         mandatory=flag(given, "mandatory", True),
         persistent=flag(given, "persistent", True),
         window=number(given, "window", int, 1, 5000),
-        ids=cast(Ids, choice(given, "ids", "auto", ("auto", "column", "none"))),
+        ids=cast(Ids, ids),
         dedup=choice(given, "dedup", "none", ("none", "broker")) == "broker",
         on_unroutable=cast(OnUnroutable, choice(given, "onUnroutable", "fail", ("fail", "drop", "alternate"))),
         on_nack=cast(OnNack, choice(given, "onNack", "fail", ("fail", "retry", "drop", "alternate"))),
@@ -99,6 +112,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         blocked_timeout=number(given, "blockedTimeout", float, 0.001, 300.0),
         first_patience=first_patience(given),
         to_origin=flag(given, "toOrigin", False),
+        exactly_once=exactly_once,
+        session_timeout=number(given, "sessionTimeout", int, 1, SESSION_TIMEOUT, 0xFFFF_FFFF),
+        timeout_given="sessiontimeout" in given,
+        fail_on_lost_state=flag(given, "failOnLostState", True),
     )
     _check_sink(checked, given)
     return checked
@@ -110,6 +127,18 @@ def _check_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
         raise InvalidArgument("option 'onUnroutable' needs mandatory=true: without it the broker drops such messages")
     if options.dedup and options.ids == "none":
         raise InvalidArgument("option 'dedup' is 'broker', which goes by message ids, and option 'ids' is 'none'")
+    if options.exactly_once == "none":
+        for name in ("sessionTimeout", "failOnLostState"):
+            if name.lower() in given:
+                raise InvalidArgument(f"option '{name}' needs exactlyOnce=sessions or exactlyOnce=auto")
+    else:
+        for name, meant in (("dedup", options.dedup), ("transactions", options.transactions)):
+            if meant:
+                raise InvalidArgument(f"option '{name}' cannot be with exactlyOnce={options.exactly_once}: choose one")
+        if not options.persistent:
+            raise InvalidArgument(
+                f"exactlyOnce={options.exactly_once} needs persistent=true: a broker that is restarted forgets others"
+            )
     diverts = "alternate" in (options.on_unroutable, options.on_nack)
     if options.alternate_exchange is not None and not diverts:
         raise InvalidArgument("option 'alternateExchange' needs onUnroutable=alternate or onNack=alternate")

@@ -4,7 +4,8 @@ Rules: columns are turned one by one, never rows; a column that is missing, and 
 The options exchange and routingKey are for all rows, whatever their columns say; an option for a property fills in
 where the column is null. What cannot be a message is refused with the name of its column, by `check_columns` before the
 job starts where the type says so, else when the row comes. Rows that were read (`copies`) say where they were published
-before, and do not go there again unless that is asked for. This module opens no connection.
+before, and do not go there again unless that is asked for. Properties are encoded for AMQP 0-9-1, or, for `sessions`,
+as headers of AMQP 0-10. This module opens no connection.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from harebell.errors import InvalidArgument, LocalProtocolError
+from harebell.protocol.conversion.header_columns import encode_header_columns
 from harebell.protocol.v091.bulk import encode_property_columns
 from harebell.protocol.v091.fields import write_table
 from harebell.spark.options import SinkOptions
@@ -108,7 +110,7 @@ def _fits(name: str, kind: DataType) -> bool:
 class Part:
     """Messages that are published together, each identified by its place.
 
-    bodies, properties   of each; properties are flags and values as the wire has them
+    bodies, properties   of each; properties are flags and values as the wire has them, or headers of AMQP 0-10
     exchange, routing_key  one for all, or one for each
     alternate            where those go that are not wanted there; None where there is no such place
     diverted             they are on their way to that place
@@ -150,6 +152,20 @@ class Part:
             self.since,
         )
 
+    @classmethod
+    def of(cls, chosen: Sequence[tuple[Part, int]]) -> Part:
+        """Messages of several parts, each given by its part and its place there, in this order."""
+        if all(part is chosen[0][0] for part, _ in chosen):
+            return chosen[0][0].only([place for _, place in chosen])
+        addresses = [part.address(place) for part, place in chosen]
+        return cls(
+            [part.bodies[place] for part, place in chosen],
+            [part.properties[place] for part, place in chosen],
+            [exchange for exchange, _ in addresses],
+            [key for _, key in addresses],
+            [part.alternate if isinstance(part.alternate, str | None) else part.alternate[at] for part, at in chosen],
+        )
+
     def divert(self) -> Part:
         """The same messages, to their alternate exchanges. Raises InvalidArgument when one has none."""
         places = [self.alternate] if isinstance(self.alternate, str | None) else self.alternate
@@ -173,12 +189,21 @@ def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
 class RowEncoder:
     """Turns record batches of one schema into parts. Made once per task.
 
-    now  gives seconds since 1970, for timestamp=now
+    now       gives seconds since 1970, for timestamp=now
+    sessions  for sessions of AMQP 0-10
     """
 
-    def __init__(self, options: SinkOptions, schema: StructType, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        now: Callable[[], float] = time.time,
+        *,
+        sessions: bool = False,
+    ) -> None:
         self._options = options
         self._now = now
+        self._sessions = sessions
         self._names = [field.name for field in schema.fields]
         most = PART_ROWS if options.max_rate is None else min(PART_ROWS, int(options.max_rate * PART_SECONDS))
         self._rows = max(1, min(most, options.window // 2))
@@ -194,18 +219,27 @@ class RowEncoder:
             decode, encode = headers_from_json, _encoded_table
         # Where the id goes into the headers too, no two tables are the same.
         self._headers: Callable[[str], object] = decode if options.dedup else encode
+        if sessions:
+            self._headers = functools.lru_cache(1000)(decode)
 
     def parts(self, batch: pa.RecordBatch, prefix: str, row: int) -> Iterator[Part]:
         """The batch's messages; generated ids are `<prefix>/<number>`, the first row's being `row`.
 
         Raises InvalidArgument for a row that is no message.
         """
+        for piece in self.slices(batch):
+            yield self.part(piece, prefix, range(row, row + piece.num_rows))
+            row += piece.num_rows
+
+    def slices(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The batch in pieces of the size of a part."""
         mean = batch.nbytes // batch.num_rows if batch.num_rows else 0
         rows = max(1, min(self._rows, PART_BYTES // max(mean, 1)))
         for start in range(0, batch.num_rows, rows):
-            yield self._part(batch.slice(start, rows), prefix, row + start)
+            yield batch.slice(start, rows)
 
-    def _part(self, batch: pa.RecordBatch, prefix: str, row: int) -> Part:
+    def part(self, batch: pa.RecordBatch, prefix: str, numbers: Sequence[int]) -> Part:
+        """The batch's messages as one part; generated ids are `<prefix>/<number>`. Raises as `parts`."""
         options, rows = self._options, batch.num_rows
         if self._guard is not None:
             self._guard.check(batch)
@@ -227,7 +261,7 @@ class RowEncoder:
         key = _address(columns.pop("routing_key", None), options.routing_key, "routing_key")
         alternate = columns.pop(ALTERNATE, None)
         if options.ids != "none" or "message_id" in columns:
-            columns["message_id"] = self._ids(columns.get("message_id"), prefix, row, rows)
+            columns["message_id"] = self._ids(columns.get("message_id"), prefix, numbers)
         constants = {name: value for name, value in self._constants.items() if name not in columns}
         if constants.get("timestamp") == "now":
             constants["timestamp"] = int(self._now())
@@ -242,7 +276,10 @@ class RowEncoder:
             if options.dedup:
                 table = constants.pop("headers", None)
                 columns["headers"] = _marked(columns.get("headers", [table] * rows), columns["message_id"])
-            properties = encode_property_columns(rows, columns, constants)
+            if self._sessions:
+                properties = encode_header_columns(rows, exchange, key, columns, constants, mandatory=True)
+            else:
+                properties = encode_property_columns(rows, columns, constants)
         except LocalProtocolError as error:
             raise InvalidArgument(f"a row is no message: {error}") from error
         return Part(
@@ -255,16 +292,18 @@ class RowEncoder:
             else [options.alternate_exchange if value is None else value for value in alternate],
         )
 
-    def _ids(self, given: list[str | None] | None, prefix: str, row: int, rows: int) -> list[str | None]:
+    def _ids(self, given: list[str | None] | None, prefix: str, numbers: Sequence[int]) -> list[str | None]:
         ids = self._options.ids
         if ids == "column" and given is not None and None in given:
             raise InvalidArgument("option 'ids' is 'column' but column 'message_id' is null in a row")
         if ids != "auto":
-            return [None] * rows if given is None else given
+            return [None] * len(numbers) if given is None else given
         if given is None:
             start = prefix + "/"
-            return [start + number for number in map(str, range(row, row + rows))]
-        return [value if value is not None else f"{prefix}/{row + i}" for i, value in enumerate(given)]
+            return [start + number for number in map(str, numbers)]
+        return [
+            value if value is not None else f"{prefix}/{number}" for value, number in zip(given, numbers, strict=True)
+        ]
 
 
 def _values(name: str, column: pa.Array, headers: Callable[[str], object]) -> list[Any]:

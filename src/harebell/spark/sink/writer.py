@@ -1,7 +1,8 @@
-"""Spark's writers: a DataFrame's rows become messages, published with confirms or in transactions.
+"""Spark's writers: a DataFrame's rows become messages, published with confirms, in transactions or in sessions.
 
 Rules: a task reports success only after every one of its messages is confirmed, or went where the options say, which is
-counted, and reported by the driver. A task that Spark runs again publishes again: at least once on the wire. The
+counted, and reported by the driver. In a session of AMQP 0-10 (exactlyOnce) a task that Spark runs again publishes what
+the broker does not have yet (`session_publisher`). Otherwise it publishes again: at least once on the wire. The
 message ids are the same in every attempt (<query>/<batch>/<partition>/<row>), so a broker that is asked to
 (dedup=broker) or a consumer can drop the copies; that holds where Spark gives the rows in the same order again, which
 is every plan without a shuffle over a replayable source; after a shuffle use ids=column with a key of your own.
@@ -13,6 +14,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -25,8 +27,10 @@ from pyspark.sql.datasource import (
 from harebell.errors import NotFound
 from harebell.spark.connection import Link, retrying
 from harebell.spark.shown_errors import shown
+from harebell.spark.sink.ledger import Place
 from harebell.spark.sink.publisher import TaskPublisher, publish_in_transaction
 from harebell.spark.sink.row_encoding import Part, RowEncoder, check_columns
+from harebell.spark.sink.session_publisher import SessionPublisher, clean_up, has_sessions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,11 +48,26 @@ class Published(WriterCommitMessage):
 
     count   messages that have arrived, all of them confirmed
     counts  that and the rest, by what it was: as TaskPublisher has them
+    place   what the broker keeps of the task, in a session; None without one
     """
 
-    def __init__(self, counts: Mapping[str, int]) -> None:
+    def __init__(self, counts: Mapping[str, int], place: Place | None = None) -> None:
         self.counts = dict(counts)
         self.count = self.counts.get("confirmed", 0)
+        self.place = place
+
+
+def in_session(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: StructType, place: Place) -> Published:
+    """Publishes every row exactly once, whatever earlier attempts have done. Raises what SessionPublisher does."""
+    check_columns(schema, options)
+    publisher = SessionPublisher(options, schema, place, prefix(place))
+    publisher.publish(batches)
+    return Published(publisher.counts, place)
+
+
+def prefix(place: Place) -> str:
+    """How generated message ids of the place begin."""
+    return f"{place.query[:8]}/{place.batch}/{place.partition}"
 
 
 def publish(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: StructType, prefix: str) -> Published:
@@ -106,6 +125,24 @@ def report(messages: Iterable[WriterCommitMessage | None], what: str) -> Counter
     return totals
 
 
+_decided: dict[str, bool] = {}  # whether the brokers have sessions, in this process
+
+
+def resolved(options: SinkOptions) -> SinkOptions:
+    """The options with exactlyOnce as it is done: what the broker has decides about `auto`.
+
+    Raises InvalidArgument where sessions are asked for and the broker has none. Asked on the driver, at the start.
+    """
+    if options.exactly_once == "none" or TaskContext.get() is not None:
+        return options
+    broker = repr(options.url) + str(options.url)
+    if broker not in _decided:
+        _decided[broker] = has_sessions(options)
+        if not _decided[broker]:
+            log.info("%s has no sessions: messages are published at least once", options.url)
+    return replace(options, exactly_once="sessions" if _decided[broker] else "none")
+
+
 def _task() -> TaskContext:
     context = TaskContext.get()
     if context is None:
@@ -118,21 +155,31 @@ class Writer(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
-        self._options = options
+        self._options = resolved(options)
         self._schema = schema
-        self._write_id = uuid.uuid4().hex[:8]
+        self._write_id = uuid.uuid4().hex
 
     @shown
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        return publish(iterator, self._options, self._schema, f"{self._write_id}/0/{_task().partitionId()}")
+        place = Place(self._write_id, 0, _task().partitionId())
+        if self._options.exactly_once == "sessions":
+            return in_session(iterator, self._options, self._schema, place)
+        return publish(iterator, self._options, self._schema, prefix(place))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tells the totals; what is confirmed cannot be taken back, and nothing waits for this."""
-        report(messages, f"write {self._write_id}")
+        report(messages, f"write {self._write_id[:8]}")
+        self._clean_up(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tells what the tasks that did not fail have published: it stays."""
-        report(messages, f"write {self._write_id} failed, and yet")
+        report(messages, f"write {self._write_id[:8]} failed, and yet")
+        self._clean_up(messages)
+
+    def _clean_up(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Has the broker forget the tasks of this write; those of a task that failed end by themselves."""
+        places = [message.place for message in messages if isinstance(message, Published)]
+        clean_up([place for place in places if place is not None], self._options)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -140,16 +187,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
-        self._options = options
+        self._options = resolved(options)
         self._schema = schema
 
     @shown
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         task = _task()
         get: Callable[[str], str | None] = task.getLocalProperty
-        query = (get("sql.streaming.queryId") or "")[:8]
-        prefix = f"{query}/{get('streaming.sql.batchId')}/{task.partitionId()}"
-        return publish(iterator, self._options, self._schema, prefix)
+        place = Place(get("sql.streaming.queryId") or "", int(get("streaming.sql.batchId") or 0), task.partitionId())
+        if self._options.exactly_once == "sessions":
+            return in_session(iterator, self._options, self._schema, place)
+        return publish(iterator, self._options, self._schema, prefix(place))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Tells the totals; what is confirmed cannot be taken back, and nothing waits for this."""

@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
@@ -29,10 +29,11 @@ from harebell.client.sessions.calls import Call, Rejection, Sent, Waiting
 from harebell.client.sessions.core import refusals
 from harebell.client.sessions.core.deliveries import Deliveries
 from harebell.client.sessions.core.gate import Gate
+from harebell.client.sessions.core.home import Home
 from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.messages import BaseDelivery
 from harebell.client.sessions.statistics import Tally
-from harebell.client.transport.deadlines import EXPIRED, Deadlines
+from harebell.client.transport.deadlines import EXPIRED
 from harebell.protocol.v010 import (
     AttachmentState,
     Command,
@@ -51,7 +52,7 @@ from harebell.protocol.v010.sending import SendingHalf
 from harebell.protocol.v010.serial import wide, wide_ranges
 from harebell.protocol.v010.session import Again, Session as State
 
-__all__ = ["Home", "SessionCore"]
+__all__ = ["SessionCore"]
 
 logger = logging.getLogger("harebell.client")
 
@@ -60,29 +61,6 @@ ENOUGH_COMMANDS: Final = 49_152  # ..., above which callers wait; settlements do
 RESERVE: Final = 64  # commands that are issued together, at most
 LEAVABLE: Final = (AttachmentState.ATTACHED, AttachmentState.ATTACHING_BY_CLIENT)
 MOST_BYTES: Final = 64 << 20  # bytes of incomplete commands, above which callers wait
-
-
-class Home(Protocol):
-    """The connection of a session, over all transports.
-
-    timeout  seconds of a call that does not say otherwise
-    peers    the hosts, for error texts
-    """
-
-    loop: asyncio.AbstractEventLoop
-    deadlines: Deadlines
-    timeout: float
-
-    @property
-    def peers(self) -> str: ...
-    def attach_later(self, core: SessionCore) -> None:
-        """Attach it again after a pause: another connection has the session now."""
-
-    def returned(self, core: SessionCore, error: errors.HarebellError | None = None) -> None:
-        """The session is usable again on a new transport, or, by this error, will not be."""
-
-    def forget(self, core: SessionCore, reason: errors.HarebellError, *, ours: bool) -> None:
-        """The session has ended for this reason; `ours`: because this client has left it."""
 
 
 class SessionCore:

@@ -139,7 +139,8 @@ class SessionTransport(Wire):
         """The broker broke the protocol: close the connection, with that error as reason."""
         if ConnectionState.AWAIT_START.value < self.engine.state.value <= ConnectionState.OPEN.value:
             self.engine.send_control(0, k.ConnectionClose(CloseCode.FRAMING_ERROR, error.reply_text))
-        self._fail(error)
+        other_dialect = not self.handshake.done and isinstance(error.answer, errors.NotImplemented)
+        self._fail(error.answer if other_dialect else error)
         self.closed()
 
     # -- the end -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""The header segments of many messages at once, from columns of addresses and properties of 0-9-1.
+
+`header_of(*from_v091(...))` makes one header; this makes thousands. What all rows share is encoded once, and so is each
+different combination of the others; a message-id, which differs each time, is put behind what is already encoded.
+
+A message-id that is a UUID travels as the property. Any other one is a header alone: `properties_of` reads it back, and
+no UUID has to be made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final
+from uuid import UUID
+
+from harebell.errors import LocalProtocolError
+from harebell.protocol.conversion.field_values import to_map
+from harebell.protocol.conversion.properties import MESSAGE_ID, SHORT, from_v091, header_of
+from harebell.protocol.v091 import FieldValue, Properties
+
+__all__ = ["encode_header_columns"]
+
+ID: Final = "message_id"
+UUID_LENGTH: Final = 36  # characters
+STAND_IN: Final = UUID("ff00fe01-fd02-fc03-fb04-fa05f906f807")  # in no text: it is not UTF-8
+
+
+def encode_header_columns(
+    rows: int,
+    exchange: str | Sequence[str],
+    routing_key: str | Sequence[str],
+    columns: Mapping[str, Sequence[FieldValue]],
+    constants: Mapping[str, FieldValue],
+    *,
+    mandatory: bool = False,
+) -> list[bytes]:
+    """The header segment of each of `rows` messages.
+
+    exchange, routing_key  one for all, or one for each
+    columns    by property of 0-9-1, a value for each row; None is absent. Equal tables should be one object
+    constants  by property, the value that all rows have; a property is in one of the two at most
+
+    Raises LocalProtocolError, which names the property whose value does not fit its type.
+    """
+    for name, values in columns.items():
+        if len(values) != rows:
+            raise LocalProtocolError(f"column {name} has {len(values)} values, and there are {rows} messages")
+    ids = columns.get(ID)
+    names = [name for name in columns if name != ID]
+    varying = [columns[name] for name in names]
+    addresses: list[Iterable[str]] = [
+        repeat(each, rows) if isinstance(each, str) else each for each in (exchange, routing_key)
+    ]
+    if not varying and isinstance(exchange, str) and isinstance(routing_key, str):
+        header = _Header(exchange, routing_key, constants, mandatory)
+        return [header.plain()] * rows if ids is None else header.identified_all(ids)
+    found: list[bytes] = []
+    headers: dict[tuple[object, ...], _Header] = {}
+    for message_id, (to, key, *values) in zip(
+        repeat(None, rows) if ids is None else ids, zip(*addresses, *varying, strict=True), strict=True
+    ):
+        # A table is no key, and nothing is known of it but that it is the same.
+        which = (to, key, *[id(value) if isinstance(value, dict) else value for value in values])
+        if which not in headers:
+            properties = {**constants, **dict(zip(names, values, strict=True))}
+            headers[which] = _Header(to, key, properties, mandatory)
+        found.append(headers[which].identified(message_id))
+    return found
+
+
+class _Header:
+    """What messages share that differ in their message-id alone."""
+
+    __slots__ = ("_address", "_before", "_mandatory", "_plain", "_properties", "_uuid")
+
+    def __init__(self, exchange: str, routing_key: str, properties: Mapping[str, Any], mandatory: bool) -> None:
+        self._address = exchange, routing_key
+        self._mandatory = mandatory
+        self._properties = Properties(**properties)
+        self._plain: bytes | None = None
+        self._before: dict[int, bytes] = {}  # what comes before an identifier, by its length
+        self._uuid: tuple[bytes, bytes] | None = None  # before and behind a UUID
+
+    def plain(self) -> bytes:
+        """That of a message without message-id."""
+        if self._plain is None:
+            self._plain = self._encoded({}, None)
+        return self._plain
+
+    def identified_all(self, message_ids: Sequence[Any]) -> list[bytes]:
+        """Those of messages with these message-ids."""
+        try:
+            raws = list(map(str.encode, message_ids))
+        except TypeError:  # some have none
+            return list(map(self.identified, message_ids))
+        if UUID_LENGTH in (lengths := set(map(len, raws))):
+            return list(map(self.identified, message_ids))
+        before = {length: self._identifying(length) for length in lengths}
+        return [before[len(raw)] + raw for raw in raws]
+
+    def identified(self, message_id: Any) -> bytes:
+        """That of a message with this message-id."""
+        if message_id is None:
+            return self.plain()
+        if not isinstance(message_id, str):
+            raise LocalProtocolError(f"message_id is {type(message_id).__name__}, and has to be text")
+        if len(message_id) == UUID_LENGTH and (uuid := _uuid_of(message_id)) is not None:
+            if self._uuid is None:
+                before, _, behind = self._encoded({}, STAND_IN).partition(STAND_IN.bytes)
+                self._uuid = before, behind
+            return uuid.bytes.join(self._uuid)
+        raw = message_id.encode()
+        return self._identifying(len(raw)) + raw
+
+    def _identifying(self, length: int) -> bytes:
+        """What comes before a message-id of so many bytes."""
+        if length not in self._before:
+            if length > SHORT:
+                raise LocalProtocolError(f"message_id has {length} bytes, and {SHORT} at most are possible")
+            whole = self._encoded({MESSAGE_ID: "x" * length}, None)
+            self._before[length] = whole[: len(whole) - length]
+        return self._before[length]
+
+    def _encoded(self, last: Mapping[str, str], message_id: UUID | None) -> bytes:
+        delivery, message = from_v091(*self._address, self._properties)
+        delivery.discard_unroutable = not self._mandatory
+        message.message_id = message_id
+        if last:  # an identifier is the last of the headers, and these are the last of the properties
+            message.application_headers = {**(message.application_headers or {}), **to_map(last)}
+        return header_of(delivery, message)
+
+
+def _uuid_of(text: str) -> UUID | None:
+    """The UUID that is written so."""
+    try:
+        found = UUID(text)
+    except ValueError:
+        return None
+    return found if str(found) == text else None
