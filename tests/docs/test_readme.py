@@ -11,6 +11,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FRAMEWORKS = (
+    "celery",
+    "django",
+    "dramatiq",
+    "fastapi",
+    "faststream",
+    "taskiq",
+)  # of the development group, or `extra`s
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -20,7 +28,7 @@ def examples() -> list[object]:
     for page in PAGES:
         for match in EXAMPLE.finditer(page.read_text()):
             code = match[1]
-            if "asyncio.run(" not in code and " = session(" not in code:
+            if not any(sign in code for sign in ("asyncio.run(", " = session(", '__name__ == "__main__"')):
                 continue
             line = page.read_text()[: match.start()].count("\n") + 2
             marks = [pytest.mark.spark] if "harebell.spark" in code else []
@@ -30,6 +38,9 @@ def examples() -> list[object]:
 
 @pytest.mark.parametrize("code", examples())
 def test_example_runs(code: str, tmp_path: Path) -> None:
+    for name in FRAMEWORKS:
+        if re.search(rf"^(from|import) {name}\b", code, re.MULTILINE):
+            pytest.importorskip(name, reason=f"the example needs {name}: pip install --group dev")
     done = subprocess.run(
         [sys.executable, "-W", "error::RuntimeWarning", "-c", code],
         cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False,
