@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import harebell
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
+from harebell.client.transport.wire import Wire
 from harebell.protocol.v091 import Content, methods as m
 from tests.client.scripted import Peer, scripted
 
@@ -113,3 +115,42 @@ async def test_confirms_alone_and_together(together: int) -> None:
             assert all(confirmation is not None and confirmation.acked for confirmation in confirmations)
         with pytest.raises(harebell.errors.Nacked):
             await channel.publish(b"m", "", "q")
+
+
+async def test_connections_of_a_loop_share_what_they_read_into(broker_url: str) -> None:
+    """That is 256 KiB, and would be most of what a connection takes."""
+    bodies = [bytes([number]) * 300_000 for number in range(4)]
+    connections = [await harebell.connect(broker_url, timeout=20) for _ in bodies]
+    wires = [connection.recovery.availability.transport for connection in connections]
+    assert len({id(wire.get_buffer(-1)) for wire in wires}) == 1
+    channels = [await connection.channel() for connection in connections]
+    queues = [(await channel.queue_declare("", exclusive=True)).name for channel in channels]
+    for channel, queue, body in zip(channels, queues, bodies, strict=True):
+        await channel.confirm_select()
+        await channel.publish(body, "", queue)
+    taken = await asyncio.gather(
+        *[channel.get(queue, no_ack=True) for channel, queue in zip(channels, queues, strict=True)]
+    )
+    assert [None if delivery is None else delivery.body for delivery in taken] == bodies
+    other = asyncio.new_event_loop()
+    assert Wire(other).get_buffer(-1) is not wires[0].get_buffer(-1)
+    other.close()
+    for connection in connections:
+        await connection.close()
+
+
+async def test_a_connection_takes_little_memory(broker_url: str) -> None:
+    async def opened() -> list[tuple[Connection, Channel]]:
+        connections = [await harebell.connect(broker_url, timeout=20) for _ in range(5)]
+        return [(connection, await connection.channel()) for connection in connections]
+
+    first = await opened()  # what is loaded and made once
+    tracemalloc.start()
+    try:
+        channels = await opened()
+        taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/harebell/client/*")])
+    finally:
+        tracemalloc.stop()
+    assert sum(trace.size for trace in taken.traces) / len(channels) < 40_000  # the broker may be in this process, too
+    for connection, _ in [*first, *channels]:
+        await connection.close()

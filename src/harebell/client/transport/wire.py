@@ -8,6 +8,7 @@ the loop by that, and of many requests in one turn only the first is written so.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import Final, Protocol, cast
 
 from harebell import errors
@@ -15,7 +16,19 @@ from harebell.defaults import GOODBYE_SECONDS
 
 __all__ = ["Wire", "WireEngine"]
 
-READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine; what no read reaches takes no memory
+READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine
+
+# What a read is received into, for all connections of a loop: a loop fills it and says so at once, and what has come is
+# copied then. One for each connection would be most of its memory; a plain Protocol has asyncio's own loop make one for
+# each read, which costs 15 us where mmap has to do it.
+_RECEIVED: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview]] = weakref.WeakKeyDictionary()
+
+
+def _received(loop: asyncio.AbstractEventLoop) -> memoryview:
+    buffer = _RECEIVED.get(loop)
+    if buffer is None:
+        buffer = _RECEIVED[loop] = memoryview(bytearray(READ_SIZE))
+    return buffer
 
 
 class WireEngine(Protocol):
@@ -47,8 +60,7 @@ class Wire(asyncio.BufferedProtocol):
         self.reading_paused = False
         self.flush_due = False
         self._transport: asyncio.Transport | None = None
-        # For each read of a plain Protocol asyncio's own loop makes a buffer as large: 15 us where mmap has to do it.
-        self._received = memoryview(bytearray(READ_SIZE))
+        self._received = _received(loop)
         self._quiet = False  # nothing was written since the last read
         self._last_sent = self._last_received = 0.0
         self._suspected = False
