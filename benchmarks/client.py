@@ -6,10 +6,11 @@ Each run is a process of its own, and its CPU (user and system, all threads) is 
 compare. Messages per second are often the broker's limit, not the client's. The broker is `harebell serve` in its own
 process, a RabbitMQ with --rabbitmq, or whatever --url names.
 
-What a client does is in `clients.py`. Bodies have 100 bytes and no properties, the queue is transient, every delivery
-is acknowledged on its own. Asyncio clients run on asyncio's loop and on uvloop; the others use no loop. A ratio
-compares with Harebell on the same loop, and a client without a loop with Harebell on asyncio's. If a client lacks a
-row's feature, it does the nearest it can, and its name says what. Clients that are not installed are left out.
+What a client does is in `clients.py`. Bodies have 100 bytes, where the row does not say otherwise, and no properties;
+the queue is transient; every delivery is acknowledged on its own. Rows of large bodies, of `get` and of connections
+make 2,000 of them a run. Asyncio clients run on asyncio's loop and on uvloop; the others use no loop. A ratio compares
+with Harebell on the same loop, and a client without a loop with Harebell on asyncio's. If a client lacks a row's
+feature, it does the nearest it can, and its name says what. Clients that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from broker import STARTS, machine
-from clients import BODY, CASES, QUEUE, TIMEOUT, WINDOW, Result
+from clients import BODY, CASES, QUEUE, TIMEOUT, WINDOW, Result, body_of, count_of
 
 LOOPS = ("asyncio", "uvloop")
 PEERS = {"aio-pika": "aio_pika", "pika": "pika", "py-amqp": "amqp", "amqpstorm": "amqpstorm", "uvloop": "uvloop"}
@@ -107,10 +108,11 @@ def measure_all(url: str, runs: list[Run], rounds: int, count: int) -> dict[Run,
             if sys.stderr.isatty():
                 step = number * len(runs) + at + 1
                 print(f"\r\033[K[{step}/{rounds * len(runs)}] {' '.join(run)}", end="", file=sys.stderr, flush=True)
-            consumes = run[0].startswith("consume")
-            prepare(url, count if consumes else 0)
-            result = measure(*run, url, count)
-            expect(url, 0 if consumes else result.count)
+            row = run[0]
+            consumes, messages = row.startswith("consume"), count_of(row, count)
+            prepare(url, messages if consumes else 0, body_of(row))
+            result = measure(*run, url, messages)
+            expect(url, 0 if consumes or row.startswith("open") else result.count)
             results.setdefault(run, []).append(result)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
@@ -124,7 +126,7 @@ def measure(row: str, client: str, loop: str, url: str, count: int) -> Result:
     return Result(**json.loads(done.stdout))
 
 
-def prepare(url: str, fill: int) -> None:
+def prepare(url: str, fill: int, body: bytes) -> None:
     """Declare the queue, with exactly so many messages in it."""
     import harebell
 
@@ -133,7 +135,7 @@ def prepare(url: str, fill: int) -> None:
             await channel.queue_delete(QUEUE)
             await channel.queue_declare(QUEUE)
             await channel.confirm_select()
-            publications = (harebell.Publication(BODY, "", QUEUE) for _ in range(fill))
+            publications = (harebell.Publication(body, "", QUEUE) for _ in range(fill))
             await channel.publish_many(publications, timeout=TIMEOUT)
 
     asyncio.run(main())

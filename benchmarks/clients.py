@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 QUEUE = "benchmark.client"
-BODY = b"x" * 100
+BODY = b"x" * 100  # of every row but those of `body_of`
 WINDOW = 500  # publications without a confirmation
 PREFETCH = 500
 TIMEOUT = 300.0  # seconds for one run
@@ -33,6 +33,16 @@ class Result:
     count: int
     per_second: float
     cpu_us: float
+
+
+def body_of(row: str) -> bytes:
+    """The body of the row's messages."""
+    return b"x" * 65_536 if "64 KiB" in row else b"x" * 100
+
+
+def count_of(row: str, count: int) -> int:
+    """How many messages of this row, or connections, make one run, where the others have `count`."""
+    return min(count, 2000) if "64 KiB" in row or row.startswith(("open", "consume by get")) else count
 
 
 class Clock:
@@ -147,6 +157,53 @@ async def harebell_callback(url: str, count: int) -> Result:
         result = clock.result(count)
         consuming.cancel()
         return result
+
+
+async def harebell_handler(url: str, count: int) -> Result:
+    import harebell
+    import harebell.client.patterns.outcomes
+    import harebell.client.patterns.workers  # else loading it is counted
+
+    async with harebell.connect(url) as connection:
+        seen, done = 0, asyncio.Event()
+
+        async def handle(delivery: harebell.Delivery) -> None:
+            nonlocal seen
+            assert len(delivery.body) == len(BODY)
+            seen += 1
+            if seen == count:
+                done.set()
+
+        clock = Clock()
+        async with connection.consume(QUEUE, handle, prefetch=PREFETCH) as workers:
+            await done.wait()
+            result = clock.result(count)
+            await workers.stop()
+        return result
+
+
+async def harebell_get(url: str, count: int) -> Result:
+    import harebell
+
+    async with harebell.connect(url) as connection, connection.channel() as channel:
+        clock = Clock()
+        for _ in range(count):
+            delivery = await channel.get(QUEUE)
+            assert delivery is not None
+            assert len(delivery.body) == len(BODY)
+            delivery.ack()
+        return clock.result(count)
+
+
+async def harebell_open(url: str, count: int) -> Result:
+    import harebell
+
+    async with harebell.connect(url):
+        clock = Clock()
+        for _ in range(count):
+            async with harebell.connect(url) as connection, connection.channel():
+                pass
+        return clock.result(count)
 
 
 async def harebell_iterator(url: str, count: int) -> Result:
@@ -288,6 +345,32 @@ async def aio_pika_iterator(url: str, count: int) -> Result:
         return clock.result(count)
 
 
+async def aio_pika_get(url: str, count: int) -> Result:
+    import aio_pika
+
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        queue = await channel.get_queue(QUEUE)
+        clock = Clock()
+        for _ in range(count):
+            message = await queue.get()
+            assert message is not None
+            assert len(message.body) == len(BODY)
+            await message.ack()
+        return clock.result(count)
+
+
+async def aio_pika_open(url: str, count: int) -> Result:
+    import aio_pika
+
+    async with await aio_pika.connect(url):
+        clock = Clock()
+        for _ in range(count):
+            async with await aio_pika.connect(url) as connection:
+                await connection.channel()
+        return clock.result(count)
+
+
 def pika_unconfirmed(url: str, count: int) -> Result:
     import pika
 
@@ -346,6 +429,30 @@ def pika_iterator(url: str, count: int) -> Result:
             channel.basic_ack(method.delivery_tag)
             if seen == count:
                 break
+        return clock.result(count)
+
+
+def pika_get(url: str, count: int) -> Result:
+    import pika
+
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        clock = Clock()
+        for _ in range(count):
+            method, _, body = channel.basic_get(QUEUE)
+            assert len(body) == len(BODY)
+            channel.basic_ack(method.delivery_tag)
+        return clock.result(count)
+
+
+def pika_open(url: str, count: int) -> Result:
+    import pika
+
+    with pika.BlockingConnection(pika.URLParameters(url)):
+        clock = Clock()
+        for _ in range(count):
+            with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+                connection.channel()
         return clock.result(count)
 
 
@@ -519,6 +626,26 @@ def py_amqp_callback(url: str, count: int) -> Result:
         return clock.result(count)
 
 
+def py_amqp_get(url: str, count: int) -> Result:
+    with _amqp(url) as connection:
+        channel = connection.channel()
+        clock = Clock()
+        for _ in range(count):
+            message = channel.basic_get(QUEUE)
+            assert len(message.body) == len(BODY)
+            channel.basic_ack(message.delivery_tag)
+        return clock.result(count)
+
+
+def py_amqp_open(url: str, count: int) -> Result:
+    with _amqp(url):
+        clock = Clock()
+        for _ in range(count):
+            with _amqp(url) as connection:
+                connection.channel()
+        return clock.result(count)
+
+
 def _amqpstorm(url: str) -> Any:
     from amqpstorm.connection import Connection
 
@@ -633,6 +760,33 @@ CASES: dict[str, dict[str, Work]] = {
         "py-amqp, callback": py_amqp_callback,
         "amqpstorm": amqpstorm_iterator,
     },
+    "consume with a handler that the client acknowledges for": {
+        "harebell": harebell_handler,
+        "aio-pika, callback": aio_pika_callback,
+        "pika, callback": pika_callback,
+        "pika's asyncio adapter, callback": pika_asyncio_callback,
+        "py-amqp, callback": py_amqp_callback,
+        "amqpstorm, callback": amqpstorm_callback,
+    },
+    "consume 64 KiB bodies": {
+        "harebell": harebell_iterator,
+        "aio-pika": aio_pika_iterator,
+        "pika": pika_iterator,
+        "py-amqp, callback": py_amqp_callback,
+        "amqpstorm": amqpstorm_iterator,
+    },
+    "consume by get": {
+        "harebell": harebell_get,
+        "aio-pika": aio_pika_get,
+        "pika": pika_get,
+        "py-amqp": py_amqp_get,
+    },
+    "open a connection and a channel, close them": {
+        "harebell": harebell_open,
+        "aio-pika": aio_pika_open,
+        "pika": pika_open,
+        "py-amqp": py_amqp_open,
+    },
 }
 
 
@@ -645,7 +799,9 @@ def new_loop(name: str) -> asyncio.AbstractEventLoop:
 
 
 def main() -> None:
+    global BODY
     row, client, loop, url, count = sys.argv[1:]
+    BODY = body_of(row)
     result = CASES[row][client](url, int(count))
     if not isinstance(result, Result):
         with asyncio.Runner(loop_factory=lambda: new_loop(loop)) as runner:
