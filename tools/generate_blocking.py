@@ -105,9 +105,12 @@ FILES = {
         Forwarded(ReconnectSignal),
         Forwarded(
             ConnectionHarness,
-            by_hand={"signal_on_reconnect": _GIVES, "reconnect_blocked": _BLOCK},
+            by_hand={"signal_on_reconnect": _GIVES, "reconnect_blocked": _BLOCK, "transport_lock": _BLOCK},
         ),
-        Forwarded(ChannelHarness, by_hand={"signal_on_reconnect": _GIVES}),
+        Forwarded(
+            ChannelHarness,
+            by_hand={"signal_on_reconnect": _GIVES, "reconnect_blocked": _BLOCK, "transport_lock": _BLOCK},
+        ),
     ],
     "sessions.session": [
         Forwarded(

@@ -6,13 +6,17 @@ import asyncio
 import unittest
 import uuid
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
 import harebell
-from harebell import errors
+from harebell import blocking, errors
+from harebell.client.messages import QueueInfo
+from harebell.client.middleware import Middlewares, Next, QueueDeclareArgs
 from harebell.client.servers import product_of
 from harebell.testing import AmqpCase, AmqpSuite, EmbeddedBroker, RabbitMQ
+from harebell.testing.suite import QUICK
 from tests.fixtures.rabbitmq import EACH
 
 
@@ -110,6 +114,94 @@ async def test_a_broker_that_is_gone_at_the_end(caplog: pytest.LogCaptureFixture
     assert "not cleaned up (queue 'left')" in caplog.text
     with pytest.raises(errors.ConnectionLost):
         await AmqpSuite(suite.url).open()
+
+
+async def test_no_reconnect_under_the_transport_lock() -> None:
+    with EmbeddedBroker() as server:
+        async with harebell.connect(server.url, recovery=QUICK) as connection, connection.channel() as channel:
+            await channel.queue_declare("q")
+            for harness in (connection.test(), channel.test()):
+                before, core = harness.reconnection_count, channel.test().underlying_channel.core
+                harness.disconnect_transport()
+                async with harness.transport_lock():  # waits for the reconnect
+                    assert channel.is_open
+                    assert harness.reconnection_count == before + 1
+                    assert channel.test().underlying_channel.core is not core
+                    await channel.queue_declare("q", passive=True)
+                    harness.disconnect_transport()
+                    with pytest.raises(errors.DeadlineExceeded):
+                        await channel.queue_declare("q", passive=True, timeout=0.02)
+                    assert harness.reconnection_count == before + 1
+                await channel.queue_declare("q", passive=True)
+                assert harness.reconnection_count == before + 2
+                with harness.reconnect_blocked():
+                    with pytest.raises(errors.DeadlineExceeded):
+                        await channel.queue_declare("q", passive=True, timeout=0.02)
+                    with pytest.raises(AssertionError, match=r"still reconnecting after 0\.02 s"):
+                        async with harness.transport_lock(0.02):
+                            pass
+                await channel.queue_declare("q", passive=True)
+                assert harness.reconnection_count == before + 3
+            transport = connection.test().underlying_connection
+            assert transport.server_properties == connection.server_properties
+            assert transport.core is channel.test().underlying_channel.connection
+
+
+def test_the_transport_lock_of_the_blocking_api() -> None:
+    with EmbeddedBroker() as server, blocking.connect(server.url, recovery=QUICK) as connection:
+        channel = connection.channel()
+        for harness in (connection.test(), channel.test()):
+            before = harness.reconnection_count
+            with harness.transport_lock():
+                harness.disconnect_transport()
+                with pytest.raises(errors.DeadlineExceeded):
+                    channel.queue_declare("q", timeout=0.02)
+            channel.queue_declare("q")
+            with harness.reconnect_blocked(), pytest.raises(errors.DeadlineExceeded):
+                channel.queue_declare("q", timeout=0.02)
+            channel.queue_declare("q")
+            assert harness.reconnection_count == before + 2
+
+
+def spy(seen: list[str]) -> Middlewares:
+    async def declare(call_next: Next[QueueDeclareArgs, QueueInfo], args: QueueDeclareArgs) -> QueueInfo:
+        seen.append(args.name)
+        return await call_next(args)
+
+    return Middlewares().add("queue_declare", declare)
+
+
+async def test_credentials_and_middlewares() -> None:
+    dials: list[int] = []
+    declared: list[str] = []
+
+    def credentials() -> tuple[str, str]:
+        dials.append(1)
+        return "guest", "guest"
+
+    with EmbeddedBroker() as server:
+        url = server.url.replace("guest:guest@", "nobody:wrong@")
+        async with AmqpSuite(url, credentials=credentials, middleware=spy(declared)) as suite:
+            await suite.create_test_queue("q")
+            await suite.consume_connection_tester.force_reconnect()
+            assert len(dials) == 3
+        assert declared == ["q", "q"]  # on both connections
+        async with harebell.connect(server.url) as connection, connection.channel() as channel:
+            with pytest.raises(errors.NotFound):  # it was deleted, with these credentials
+                await channel.queue_declare("q", passive=True)
+
+
+def test_options_of_a_case() -> None:
+    declared: list[str] = []
+
+    class Spied(AmqpCase):
+        connect_options: ClassVar = {"middleware": spy(declared)}
+
+        async def test_it(self) -> None:
+            await self.create_test_queue("q")
+
+    assert run(Spied).wasSuccessful()
+    assert declared == ["q", "q"]
 
 
 class Cases(AmqpCase):

@@ -6,13 +6,14 @@ Public through `harebell.testing`. It stands here because the imports go from `t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from harebell import errors
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import HookedChannel, HookedConnection
+from harebell.client.middleware.transports import WireChannel, WireConnection
 from harebell.client.recovery.channel import ChannelRecovery
 from harebell.client.recovery.connection import ConnectionRecovery
 
@@ -48,6 +49,21 @@ class ReconnectSignal:
                 ) from None
 
 
+async def _settle_down(harness: ConnectionHarness | ChannelHarness, timeout: float) -> None:
+    """Wait until no reconnect is under way. AssertionError after `timeout` seconds."""
+    availability, connection = harness.recovery.availability, harness.recovery.connection
+    here = harness.channel if isinstance(harness, ChannelHarness) else connection
+    deadline = availability.loop.time() + timeout
+    while not here.is_closed and not (here.is_open and connection.is_open):
+        try:
+            async with asyncio.timeout_at(deadline):
+                await availability.change()
+        except TimeoutError:
+            raise AssertionError(
+                f"still reconnecting after {timeout:g} s; the last error: {availability.last_error}"
+            ) from None
+
+
 def _provider(chains: Chains, id: str) -> object:
     try:
         return chains.providers[id]
@@ -68,6 +84,11 @@ class ConnectionHarness:
     def reconnection_count(self) -> int:
         """How often it was connected; the first time counts."""
         return self.recovery.transports
+
+    @property
+    def underlying_connection(self) -> WireConnection:
+        """The present transport, or the last: the next one has another `core`."""
+        return WireConnection(self.recovery.availability.transport)
 
     def provider(self, id: str) -> object:
         """The provider of middleware that serves the connection, by its id; a default feature's is its name."""
@@ -107,6 +128,20 @@ class ConnectionHarness:
         finally:
             self.unblock_reconnect()
 
+    @asynccontextmanager
+    async def transport_lock(self, timeout: float = DEFAULT_SECONDS) -> AsyncIterator[None]:
+        """No reconnect for the length of an `async with` block, which begins once one that is under way has ended.
+
+        A loss inside of the block is noticed, and followed by a reconnect after it. AssertionError after `timeout`
+        seconds without a connection.
+        """
+        await _settle_down(self, timeout)
+        self.block_reconnect()
+        try:
+            yield
+        finally:
+            self.unblock_reconnect()
+
 
 class ChannelHarness:
     """The channel under test. Its losses leave the connection and the other channels alone."""
@@ -121,6 +156,11 @@ class ChannelHarness:
     def reconnection_count(self) -> int:
         """How many wire channels it has had; the first one counts."""
         return self._channel.wire_channels
+
+    @property
+    def underlying_channel(self) -> WireChannel:
+        """The present wire channel, or the last: the next one has another `core`."""
+        return WireChannel(self.channel.core, self.channel.transport)
 
     def provider(self, id: str) -> object:
         """The provider of middleware that serves the channel, by its id; a default feature's is its name."""
@@ -140,7 +180,32 @@ class ChannelHarness:
         await signal.wait(timeout)
 
     def block_reconnect(self) -> None:
+        """Let nothing come back until `unblock_reconnect`: neither this channel, nor others of its connection."""
         self.recovery.may_reconnect.clear()
 
     def unblock_reconnect(self) -> None:
         self.recovery.may_reconnect.set()
+
+    @contextmanager
+    def reconnect_blocked(self) -> Iterator[None]:
+        """An outage of the channel for the length of a `with` block: it is lost, and does not come back."""
+        self.block_reconnect()
+        try:
+            self.disconnect_transport()
+            yield
+        finally:
+            self.unblock_reconnect()
+
+    @asynccontextmanager
+    async def transport_lock(self, timeout: float = DEFAULT_SECONDS) -> AsyncIterator[None]:
+        """No reconnect for the length of an `async with` block, which begins once one that is under way has ended.
+
+        A loss inside of the block is noticed, and followed by a reconnect after it. AssertionError after `timeout`
+        seconds without a channel.
+        """
+        await _settle_down(self, timeout)
+        self.block_reconnect()
+        try:
+            yield
+        finally:
+            self.unblock_reconnect()

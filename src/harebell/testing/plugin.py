@@ -86,7 +86,7 @@ async def harebell_channel(harebell_connection: Connection) -> Channel:
 
 
 @async_fixture
-async def harebell_suite(harebell_url: str) -> AsyncIterator[AmqpSuite]:
+async def harebell_suite(harebell_url: str, harebell_connect_options: Mapping[str, object]) -> AsyncIterator[AmqpSuite]:
     """Two connections with a channel each, queues that go away, messages: see `AmqpSuite`."""
-    async with AmqpSuite(harebell_url) as suite:
+    async with AmqpSuite(harebell_url, **harebell_connect_options) as suite:  # type: ignore[arg-type]
         yield suite

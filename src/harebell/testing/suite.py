@@ -17,16 +17,18 @@ import asyncio
 import logging
 import os
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection, connect
 from harebell.client.harness import ChannelHarness, ConnectionHarness
 from harebell.client.messages import Delivery, Message, Publication
+from harebell.client.middleware.registry import Middlewares
 from harebell.client.recovery.policy import Backoff, Recovery
+from harebell.client.transport.dialling import Credentials
 from harebell.protocol.v091 import Table
 from harebell.testing.embedded import EmbeddedBroker
 
@@ -52,12 +54,24 @@ class AmqpSuite:
     Use it as an async context manager, or call `open` and `aclose`. At the end all connections are closed, held-down
     ones (`block_reconnect`) too, and the queues and exchanges of `create_test_queue` and `create_test_exchange` are
     deleted.
+
+    recovery, timeout, credentials, middleware  as `harebell.connect` takes them, for each of its connections
     """
 
-    def __init__(self, url: str, *, recovery: Recovery | None = QUICK, timeout: float = CONNECT_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        recovery: Recovery | None = QUICK,
+        timeout: float = CONNECT_SECONDS,
+        credentials: Credentials | None = None,
+        middleware: Middlewares | None = None,
+    ) -> None:
         self.url = url
         self._recovery = recovery
         self._timeout = timeout
+        self._credentials = credentials
+        self._middleware = middleware
         self._connections: list[Connection] = []
         self._getter: Channel | None = None
         self._litter: list[tuple[str, str]] = []  # kind, name
@@ -74,7 +88,10 @@ class AmqpSuite:
 
     async def connect(self) -> Connection:
         """Open another connection, closed at the end like the others."""
-        connection = await connect(self.url, recovery=self._recovery, timeout=self._timeout)
+        connection = await connect(
+            self.url, recovery=self._recovery, timeout=self._timeout, credentials=self._credentials,
+            middleware=self._middleware,
+        )  # fmt: skip
         self._connections.append(connection)
         return connection
 
@@ -87,7 +104,9 @@ class AmqpSuite:
         if not litter:
             return
         try:  # over a new connection, which no test has changed
-            async with connect(self.url, recovery=None, timeout=self._timeout) as connection:
+            async with connect(
+                self.url, recovery=None, timeout=self._timeout, credentials=self._credentials
+            ) as connection:
                 for kind, name in reversed(litter):
                     async with connection.channel() as channel:
                         await (channel.queue_delete if kind == "queue" else channel.exchange_delete)(name)
@@ -232,14 +251,16 @@ class AmqpCase(AmqpSuite, unittest.IsolatedAsyncioTestCase):
 
     broker_url  where to connect, set in the class; None: HAREBELL_TEST_URL, or else an embedded broker of the class's
     own server      that broker, to stop and restart it; None when another one is used
+    connect_options  recovery, timeout, credentials, middleware of its connections, set in the class
     """
 
     broker_url: ClassVar[str | None] = None
     server: ClassVar[EmbeddedBroker | None] = None
+    connect_options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, methodName: str = "runTest") -> None:
         unittest.IsolatedAsyncioTestCase.__init__(self, methodName)
-        AmqpSuite.__init__(self, "")
+        AmqpSuite.__init__(self, "", **self.connect_options)
 
     @classmethod
     def setUpClass(cls) -> None:

@@ -53,6 +53,7 @@ TYPES = {
     "Opening[Channel]": "Channel",
     "Opening[Session]": "Session",
     "e.Events": "Events",
+    "AsyncIterator[None]": "Iterator[None]",
     " | AsyncIterable[Publication]": "",
     "Event": "e.Event",
 }

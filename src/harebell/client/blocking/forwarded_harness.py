@@ -8,6 +8,7 @@ from __future__ import annotations
 from harebell.client import harness as asyncio_api
 from harebell.client.blocking.thread import IoThread
 from harebell.client.harness import DEFAULT_SECONDS
+from harebell.client.middleware.transports import WireChannel, WireConnection
 
 __all__ = ["ForwardedReconnectSignal", "ForwardedConnectionHarness", "ForwardedChannelHarness"]
 
@@ -44,6 +45,11 @@ class ForwardedConnectionHarness:
     def reconnection_count(self) -> int:
         """How often it was connected; the first time counts."""
         return self.inner.reconnection_count
+
+    @property
+    def underlying_connection(self) -> WireConnection:
+        """The present transport, or the last: the next one has another `core`."""
+        return self.inner.underlying_connection
 
     def provider(self, id: str) -> object:
         """The provider of middleware that serves the connection, by its id; a default feature's is its name."""
@@ -84,6 +90,11 @@ class ForwardedChannelHarness:
         """How many wire channels it has had; the first one counts."""
         return self.inner.reconnection_count
 
+    @property
+    def underlying_channel(self) -> WireChannel:
+        """The present wire channel, or the last: the next one has another `core`."""
+        return self.inner.underlying_channel
+
     def provider(self, id: str) -> object:
         """The provider of middleware that serves the channel, by its id; a default feature's is its name."""
         with self.io.turn:
@@ -99,6 +110,7 @@ class ForwardedChannelHarness:
         self.io.run(self.inner.force_reconnect, timeout)
 
     def block_reconnect(self) -> None:
+        """Let nothing come back until `unblock_reconnect`: neither this channel, nor others of its connection."""
         with self.io.turn:
             self.inner.block_reconnect()
 

@@ -12,6 +12,7 @@ from harebell.client.blocking.forwarded_harness import (
     ForwardedConnectionHarness,
     ForwardedReconnectSignal,
 )
+from harebell.client.harness import DEFAULT_SECONDS
 
 __all__ = ["ChannelHarness", "ConnectionHarness", "ReconnectSignal"]
 
@@ -36,6 +37,15 @@ class ConnectionHarness(ForwardedConnectionHarness):
         finally:
             self.unblock_reconnect()
 
+    @contextmanager
+    def transport_lock(self, timeout: float = DEFAULT_SECONDS) -> Iterator[None]:
+        lock = self.inner.transport_lock(timeout)
+        self.io.run(lock.__aenter__)
+        try:
+            yield
+        finally:
+            self.unblock_reconnect()
+
 
 @documented_by(asyncio_api.ChannelHarness)
 class ChannelHarness(ForwardedChannelHarness):
@@ -43,3 +53,21 @@ class ChannelHarness(ForwardedChannelHarness):
 
     def signal_on_reconnect(self) -> ReconnectSignal:
         return ReconnectSignal(self.io, self.inner.signal_on_reconnect())
+
+    @contextmanager
+    def reconnect_blocked(self) -> Iterator[None]:
+        self.block_reconnect()
+        try:
+            self.disconnect_transport()
+            yield
+        finally:
+            self.unblock_reconnect()
+
+    @contextmanager
+    def transport_lock(self, timeout: float = DEFAULT_SECONDS) -> Iterator[None]:
+        lock = self.inner.transport_lock(timeout)
+        self.io.run(lock.__aenter__)
+        try:
+            yield
+        finally:
+            self.unblock_reconnect()
