@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import socket
+import warnings
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
@@ -318,6 +321,24 @@ async def test_closing_resets_what_is_open_and_frees_the_port(echo: Echo) -> Non
     with pytest.raises(ConnectionRefusedError):
         await dial(proxy)
     await proxy.aclose()  # a second time is harmless
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_closing_at_any_step_of_an_accept_leaves_no_socket(turns: int) -> None:
+    """A client that dials while the proxy closes: what was accepted is closed too, in whatever state it is."""
+    with socket.create_server(("127.0.0.1", 0)) as server, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        proxy = FaultProxy("127.0.0.1", server.getsockname()[1])
+        await proxy.start()
+        with socket.create_connection((proxy.host, proxy.port)) as client:  # in the backlog: the loop has not turned
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await proxy.aclose()
+            client.settimeout(30)
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 async def test_misuse_is_named(proxy: FaultProxy) -> None:

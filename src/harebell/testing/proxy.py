@@ -18,6 +18,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -30,6 +31,8 @@ __all__ = ["Direction", "FaultProxy"]
 READ_SIZE: Final = 64 * 1024  # bytes taken from one side before the other side has to accept them
 PIECES_UNDER_WAY: Final = 16  # reads of one direction that may wait for their delay, or for the receiver
 SLICES_PER_SECOND: Final = 20  # a throttled direction moves in steps of a twentieth of a second
+BACKLOG: Final = 100  # connections that wait to be accepted
+ACCEPT_PAUSE: Final = 0.1  # seconds until it tries again to accept one
 FRAME_HEADER: Final = 7  # bytes: type, channel, size of the payload (AMQP 0-9-1, 4.2.3); one byte ends the frame
 # SO_LINGER's C structure {int onoff = 1; int linger = 0}: close() then sends RST instead of FIN
 LINGER_NONE: Final = (1).to_bytes(4, sys.byteorder) + (0).to_bytes(4, sys.byteorder)
@@ -163,6 +166,13 @@ class _Link:
                 _end(writer, reset=True)
 
 
+def _reset(sock: socket.socket) -> None:
+    """Close it with RST, if it is open."""
+    if sock.fileno() >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
+        sock.close()
+
+
 def _end(writer: asyncio.StreamWriter, reset: bool) -> None:
     if reset:
         sock = writer.get_extra_info("socket")
@@ -186,7 +196,7 @@ class FaultProxy:
         self.port = listen_port
         self.accepted = 0
         self.refusing = False
-        self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self._lanes: dict[str, _Lane] = {"to_server": _Lane(), "to_client": _Lane()}
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -195,26 +205,30 @@ class FaultProxy:
 
     async def start(self) -> None:
         """Listen; `port` then holds the real port. Raises OSError when the address is in use."""
-        if self._server is not None:
+        if self._accepting is not None:
             raise LocalProtocolError("this proxy is already listening")
-        self._server = await asyncio.start_server(self._accept, self.host, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.create_server((self.host, self.port), family=family, backlog=BACKLOG)
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        self._accepting = asyncio.get_running_loop().create_task(self._accept_all(listener))
+        self._accepting.add_done_callback(lambda _: listener.close())
 
     async def aclose(self) -> None:
         """Stop listening, end every connection, and wait until all tasks of the proxy have ended."""
-        if self._server is None:
+        if self._accepting is None:
             return
-        server, self._server = self._server, None
-        server.close()
+        accepting, self._accepting = self._accepting, None
+        accepting.cancel()
+        await asyncio.gather(accepting, return_exceptions=True)
         self.cut(reset=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._writers:  # of tasks that were cancelled before they began, too
+        for writer in self._writers:  # of tasks that were cancelled while these closed
             _end(writer, reset=True)
         await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
         self._writers.clear()
-        await server.wait_closed()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -366,17 +380,31 @@ class FaultProxy:
         self._connections_changed.set()
         self._connections_changed = asyncio.Event()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        if self.refusing or self._server is None:
-            _end(writer, reset=True)
-            return
-        self._writers.add(writer)
-        task = asyncio.get_running_loop().create_task(self._forward(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _accept_all(self, listener: socket.socket) -> None:
+        """Accept until cancelled. asyncio's own server forgets a connection that it has accepted when it is closed."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listener)
+            except OSError:  # no descriptor is free, or the client has gone
+                await asyncio.sleep(ACCEPT_PAUSE)
+                continue
+            self.accepted += 1
+            if self.refusing:
+                _reset(client)
+                continue
+            task = loop.create_task(self._forward(client))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended, client))
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        """The task of an accepted connection has ended, perhaps cancelled before it began."""
+        self._tasks.discard(task)
+        _reset(client)
+
+    async def _forward(self, client: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=client)
+        self._writers.add(writer)
         writers = [writer]
         try:
             try:
