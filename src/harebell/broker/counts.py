@@ -9,9 +9,14 @@ consumers) moves these to the counts here, when the target or the consumer goes 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Final, Protocol
 
-__all__ = ["ChannelCounts", "Churn", "ExchangeCounts", "Histogram", "QueueCounts"]
+__all__ = ["AMQP091", "AMQP010", "ChannelCounts", "Churn", "ExchangeCounts", "Histogram", "Lasting", "QueueCounts"]
+
+AMQP091: Final = "amqp091"  # RabbitMQ's words for protocols
+AMQP010: Final = "amqp010"
 
 
 class ExchangeCounts:
@@ -36,6 +41,14 @@ class QueueCounts:
         self.deliver = self.deliver_no_ack = 0
         self.get = self.get_no_ack = self.get_empty = 0
 
+    def add(self, other: QueueCounts) -> None:
+        for name in QueueCounts.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def subtract(self, other: QueueCounts) -> None:
+        for name in QueueCounts.__slots__:
+            setattr(self, name, getattr(self, name) - getattr(other, name))
+
     def report(self) -> dict[str, int]:
         return {
             "publish": self.publish,
@@ -59,8 +72,9 @@ class ChannelCounts(QueueCounts):
         super().__init__()
         self.confirm = self.return_unroutable = self.drop_unroutable = 0
 
-    def add(self, other: ChannelCounts) -> None:
-        for name in (*QueueCounts.__slots__, *ChannelCounts.__slots__):
+    def add(self, other: QueueCounts) -> None:
+        super().add(other)
+        for name in ChannelCounts.__slots__ if isinstance(other, ChannelCounts) else ():
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def report(self) -> dict[str, int]:
@@ -70,6 +84,49 @@ class ChannelCounts(QueueCounts):
             "return_unroutable": self.return_unroutable,
             "drop_unroutable": self.drop_unroutable,
         }
+
+
+class Traffic(Protocol):
+    """The counts of a connection: bytes, and reads and writes."""
+
+    recv_oct: int
+    send_oct: int
+    recv_cnt: int
+    send_cnt: int
+
+
+class Lasting:
+    """The counts of a node that outlast its channels, queues and virtual hosts, so that they never become smaller.
+
+    publications  the counts of closed channels, by protocol
+    confirmable   the publications of closed channels that had confirms, by protocol
+    gone          those of deleted queues, by type. A deleted queue counts there what comes of it later
+    amqp010       what subscriptions of AMQP 0-10 did to queues, deleted ones or not, by type of queue. The rest of a
+                  queue's counts is 0-9-1's, which so costs nothing
+    dead          messages that died, by type of queue, what becomes of its dead letters, and why
+    recv_oct, send_oct, recv_cnt, send_cnt   bytes, and reads and writes, of closed connections
+    """
+
+    def __init__(self) -> None:
+        self.publications: defaultdict[str, ChannelCounts] = defaultdict(ChannelCounts)
+        self.confirmable: Counter[str] = Counter()
+        self.gone: defaultdict[str, QueueCounts] = defaultdict(QueueCounts)
+        self.amqp010: defaultdict[str, QueueCounts] = defaultdict(QueueCounts)
+        self.dead: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self.recv_oct = self.send_oct = self.recv_cnt = self.send_cnt = 0
+
+    def closed(self, protocol: str, counts: ChannelCounts, *, confirming: bool) -> None:
+        """Keep the counts of a channel that is closed."""
+        self.publications[protocol].add(counts)
+        if confirming:
+            self.confirmable[protocol] += counts.publish
+
+    def disconnected(self, connection: Traffic) -> None:
+        """Keep the counts of a connection that is closed."""
+        self.recv_oct += connection.recv_oct
+        self.send_oct += connection.send_oct
+        self.recv_cnt += connection.recv_cnt
+        self.send_cnt += connection.send_cnt
 
 
 class Histogram:

@@ -19,7 +19,7 @@ from typing import Final
 from harebell.broker.auth import Logins, Users
 from harebell.broker.batch import Batch
 from harebell.broker.clients import Connection, Session
-from harebell.broker.counts import Churn
+from harebell.broker.counts import Churn, Lasting
 from harebell.broker.exchanges.delayed import Delays
 from harebell.broker.observers import Listener
 from harebell.broker.plugins import Plugins
@@ -119,6 +119,7 @@ class Node:
         self.connections: set[Connection] = set()
         self.sessions: set[Session] = set()  # of AMQP 0-10, with and without a connection
         self.churn = Churn()
+        self.lasting = Lasting()
         self.events = events
         self.decorators: list[DecoratorFactory] = [Duplicates.of, LengthLimit.of, Drops.of, alerts_of(events)]
         self._pids = count(1)
@@ -253,6 +254,7 @@ class Node:
             self.churn.connection_closed += 1
             connection.vhost.recv_oct += connection.recv_oct
             connection.vhost.send_oct += connection.send_oct
+            self.lasting.disconnected(connection)
             if connection.mechanism:  # it has sent start-ok
                 self.events.connection_closed(connection)
 

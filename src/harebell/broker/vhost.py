@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.counts import ChannelCounts, Churn, ExchangeCounts
+from harebell.broker.counts import ChannelCounts, Churn, ExchangeCounts, Lasting
 from harebell.broker.exchanges.delayed import Delays
 from harebell.broker.exchanges.stateful import StatefulExchanges
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
@@ -79,6 +79,7 @@ class Host(Protocol):
     parameters: Parameters
     events: Listener
     churn: Churn
+    lasting: Lasting
     exchange_types: Mapping[str, ExchangeFactory]
 
     @property
@@ -99,6 +100,7 @@ class VirtualHost:
     def __init__(self, host: Host, name: str) -> None:
         self.name = name
         self.batch, self.timers, self.catalog, self.events = host.batch, host.timers, host.catalog, host.events
+        self.lasting = host.lasting
         self._host = host
         self._store, self._churn = host.store, host.churn
         self.definition = definitions.VirtualHost(name)
@@ -370,6 +372,9 @@ class VirtualHost:
         if journal is not None:
             self.batch.remove_after_commit(journal.delete())
         self._churn.queue_deleted += 1
+        gone = self.lasting.gone[queue.type]
+        gone.add(queue.counts)
+        queue.counts = gone
         self.events.queue_deleted(self.name, queue, user)
         if answer is not None:
             answer(count)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harebell.broker import Broker
+from harebell.broker.counts import QueueCounts
 from harebell.broker.operations.statistics import statistics
 from harebell.broker.v091 import cached_targets
+from harebell.protocol.v010 import commands as c
 from harebell.protocol.v091 import Properties, methods as m
 from tests.broker.kit import Client, NodeKit
+from tests.broker.v010.kit import Kit
 
 
 def vhost(kit: NodeKit) -> dict[str, Any]:
@@ -181,6 +185,98 @@ def test_the_node(kit: NodeKit, client: Client) -> None:
     client.connection.lost()
     client.connection.lost()
     assert statistics(kit.node)["churn"]["connection_closed"] == 1
+
+
+def left(kit: NodeKit) -> dict[str, dict[str, int]]:
+    """What left queues of each type, deleted ones too; and by AMQP 0-10."""
+    statistics(kit.node)
+    lasting = kit.node.lasting
+    found = {f"{kind} by 0-10": nonzero(each.report()) for kind, each in lasting.amqp010.items()}
+    for kind in ("classic", "quorum"):
+        sums = QueueCounts()
+        sums.add(lasting.gone[kind])
+        for each in kit.node.vhosts["/"].queues.values():
+            if each.type == kind:
+                sums.add(each.counts)
+        sums.publish = 0
+        found[kind] = nonzero(sums.report())
+    return {kind: counts for kind, counts in found.items() if counts}
+
+
+def test_what_outlasts_channels_and_queues(tmp_path: Path) -> None:
+    """Clients of both dialects, which go then, with a queue."""
+    both = Kit(tmp_path)
+    client, session = both.client(), both.peer().session(b"s")
+    client.declare("q")
+    client.declare("quorum", x_queue_type="quorum")
+    client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
+    for queue_name in ("q", "quorum"):
+        for _ in range(5):
+            client.publish(queue_name)
+        session.publish(queue_name, b"m")
+    client.get("q", no_ack=True)
+    client.get("q", no_ack=False)
+    client.send(1, m.BasicAck(2))
+    client.call(m.QueueDeclare("empty", durable=True), m.QueueDeclareOk)
+    assert client.get("empty") is None
+    client.send(1, m.BasicConsume("quorum", "c"))
+    tags = [tag for tag, _, _ in client.deliveries()]
+    client.send(1, m.BasicAck(tags[3], multiple=True))
+    session.subscribe("q")
+    both.settle()
+    session.call(c.MessageAccept(tuple((number, number) for number, _ in session.messages)))
+    expected = {
+        "classic": {"get": 1, "get_no_ack": 1, "get_empty": 1, "deliver": 4, "ack": 5, "deliver_get": 6},
+        "quorum": {"deliver": 6, "ack": 4, "deliver_get": 6},
+        "classic by 0-10": {"deliver": 4, "ack": 4, "deliver_get": 4},
+    }
+    assert left(both) == expected
+    before = both.node.lasting
+    assert (before.gone["classic"].publish, dict(before.confirmable), before.recv_oct) == (0, {}, 0)
+    session.peer.lose()
+    client.call(m.QueueDelete("q"), m.QueueDeleteOk)
+    client.send(1, m.QueueDelete("quorum"))
+    client.send(1, m.BasicAck(tags[5], multiple=True))
+    client.connection.lost()
+    both.settle()
+    expected["quorum"] = {"deliver": 6, "ack": 6, "deliver_get": 6}
+    assert left(both) == expected, "those of the deleted queue count too"
+    assert {kind: each.publish for kind, each in before.gone.items()} == {"classic": 6, "quorum": 6}
+    assert dict(before.confirmable) == {"amqp091": 10, "amqp010": 2}
+    published = {protocol: each.publish for protocol, each in before.publications.items()}
+    assert published == {"amqp091": 10, "amqp010": 2}
+    assert min(before.recv_oct, before.send_oct, before.recv_cnt, before.send_cnt) > 0
+    both.sessions.close()
+    both.stop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "strategy"),
+    [
+        ({}, "disabled"),
+        ({"x_dead_letter_exchange": ""}, "at_most_once"),
+        (
+            {"x_dead_letter_exchange": "", "x_dead_letter_strategy": "at-least-once", "x_overflow": "reject-publish"},
+            "at_least_once",
+        ),
+    ],
+)
+def test_dead_messages(kit: NodeKit, client: Client, arguments: dict[str, Any], strategy: str) -> None:
+    client.declare("graves")
+    if arguments:
+        arguments = {**arguments, "x_dead_letter_routing_key": "graves"}
+    client.declare(x_queue_type="quorum", **arguments)
+    for _ in range(3):
+        client.publish("q", delivery_mode=2)
+    client.publish("q", expiration="0")
+    client.get(no_ack=False)
+    client.send(1, m.BasicReject(1, requeue=False))
+    kit.node.batch.end()
+    while kit.node.lasting.dead["quorum", strategy]["confirmed"] < 2 and strategy == "at_least_once":
+        kit.run_sync()
+    found = {key: dict(reasons) for key, reasons in kit.node.lasting.dead.items() if reasons}
+    confirmed = {"confirmed": 2} if strategy == "at_least_once" else {}
+    assert found == {("quorum", strategy): {"expired": 1, "rejected": 1, **confirmed}}
 
 
 def test_a_broker_says_them() -> None:

@@ -307,5 +307,5 @@ class HandCommit(GroupCommit):
             self._on_failed(failure)
         else:
             number, self._next = self._next, self._next + 1
-            self._done(number, 0.0)
+            self._done(number, 0.0, 1)
         return not self._failed

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, cast
 
 from harebell.broker.auth import Access
 from harebell.broker.clients import Channel
+from harebell.broker.counts import AMQP091
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.queues.base import Queue
@@ -83,9 +84,11 @@ def publishing(
         vhost.trace.published(_channel(origin, access.user), message, keys, properties, route.queues)
     queues = tuple(each for each in sinks if isinstance(each, Queue))
     held = vhost.exchange_sinks(route, keys)
-    vhost.counts.publish += 1
-    vhost.counts.confirm += 1  # the caller is told what became of it, as a client is who publishes with "mandatory"
-    vhost.counts.return_unroutable += not sinks and not held
+    for counts in (vhost.counts, vhost.lasting.publications[AMQP091]):
+        counts.publish += 1
+        counts.confirm += 1  # the caller is told what became of it, as a client is who publishes with "mandatory"
+        counts.return_unroutable += not sinks and not held
+    vhost.lasting.confirmable[AMQP091] += 1
     vhost.count_publications(exchange, sinks, 1)
     accepted = yield from _published(vhost, message, (*sinks, *held), expires=ttl is not None)
     return Published(bool(sinks or held), accepted, any(queue.stored for queue in queues) or bool(held))

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from harebell.broker.batch import Batch
-from harebell.broker.counts import QueueCounts
+from harebell.broker.counts import Lasting, QueueCounts
 from harebell.broker.forwarding import Forwarding
 from harebell.broker.message import Given, Held, Message
 from harebell.broker.queues.consumer import Consumer, Getter
@@ -47,6 +47,7 @@ class Home(Forwarding, Protocol):
     name: str
     batch: Batch
     timers: Timers
+    lasting: Lasting
 
     @property
     def decorators(self) -> Sequence[DecoratorFactory]:
@@ -96,6 +97,7 @@ class Queue(ABC):
         self.ends_with_owner = False  # an auto-delete queue that is deleted with its owner, not with its last consumer
         self.settings = settings
         self.counts = QueueCounts()
+        self.counts_010 = vhost.lasting.amqp010[self.type]  # of all queues of the type
         self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
         self.scheduled = False
         self.deleted = False

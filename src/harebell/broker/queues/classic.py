@@ -118,6 +118,10 @@ class ClassicQueue(Queue):
             self._dead_letters = None
         elif self._dead_letters is None:
             self._dead_letters = DeadLetters(self)
+        strategy = "at_least_once" if self._dead_letters is not None else "at_most_once"
+        if settings.dead_letter_exchange is None:
+            strategy = "disabled"
+        self.dead = self.vhost.lasting.dead[self.type, strategy]
         self.aside = tuple(part for part in (self._retries, self._dead_letters) if part is not None)
         if not is_plain(settings):
             self.enrich()
@@ -295,6 +299,7 @@ class ClassicQueue(Queue):
 
     def dead_letter(self, message: Message, reason: Reason, position: int | None = None) -> None:
         """Dead-letter a message, if there is an exchange for that, and then settle its `position`, if it has one."""
+        self.dead[reason] += 1
         if self._dead_letters is not None:
             self._dead_letters.add(message, reason, position)
             return

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol, cast
@@ -42,10 +43,11 @@ SHARE: Final = 256  # letters tried again at a time
 
 
 class DyingQueue(Protocol):
-    """The queue in which messages die. `obituary` is that of the last one."""
+    """The queue in which messages die. `obituary` is that of the last one, `dead` counts them by reason."""
 
     name: str
     settings: QueueSettings
+    dead: Counter[str]
     obituary: Obituary | None
 
     @property
@@ -289,6 +291,7 @@ class DeadLetters:
         if entry in self._waiting:
             del self._waiting[entry]
             self.bytes -= entry.message.content.body_size
+            self._queue.dead["confirmed"] += 1
             self._settle((entry,))
 
     def _settle(self, entries: Iterable[_Waiting]) -> None:

@@ -29,6 +29,7 @@ from harebell.broker.store.sync import sync_files
 __all__ = ["GroupCommit"]
 
 DURATIONS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class GroupCommit:
@@ -53,6 +54,7 @@ class GroupCommit:
         self.synced = 0
         self.syncs = 0
         self.durations = Histogram(DURATIONS)  # of the syncs, in seconds
+        self.widths = Histogram(WIDTHS)  # files of each sync
         self.covered = 0  # the last sync whose commands of sessions are in positions on disk (`positions`)
         self._call_soon, self._on_synced, self._on_failed = call_soon, on_synced, on_failed
         self._enabled, self._files = sync, files
@@ -153,13 +155,13 @@ class GroupCommit:
             failure = self._write(writes) or self._sync(self._syncing, leaving)
             seconds = time.perf_counter() - began
             with self._wake:
-                self._syncing = set()
+                width, self._syncing = len(self._syncing), set()
                 self._failed = failure is not None
                 self._wake.notify_all()
             if failure is not None:
                 self._call_soon(partial(self._on_failed, failure))
                 return
-            self._call_soon(partial(self._done, number, seconds))
+            self._call_soon(partial(self._done, number, seconds, width))
 
     def _write(self, writes: Iterable[Callable[[], None]]) -> OSError | None:
         for write in writes:
@@ -172,10 +174,11 @@ class GroupCommit:
                 self._wake.notify_all()
         return None
 
-    def _done(self, number: int, seconds: float) -> None:
+    def _done(self, number: int, seconds: float, width: int) -> None:
         self.synced = number
         self.syncs += 1
         self.durations.observe(seconds)
+        self.widths.observe(width)
         self._on_synced()
 
     def _sync(self, fds: Collection[int], leaving: Iterable[int]) -> OSError | None:

@@ -204,6 +204,7 @@ class Branches:
         settled: set[Queue] = set()
         for queue, entries in _by_queue(taken).items():
             queue.counts.ack += len(entries)
+            queue.counts_010.ack += len(entries)
             settled.add(queue)
             for start in range(0, len(entries), SHARE):
                 share = entries[start : start + SHARE]

@@ -103,6 +103,7 @@ class Deliveries:
                 if subscription.cancelled:
                     self._counts.ack += len(messages)
                     queue.counts.ack += len(messages)
+                    queue.counts_010.ack += len(messages)
                 else:
                     subscription.acked += len(messages)
                 if queue.stored:

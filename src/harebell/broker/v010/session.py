@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
-from harebell.broker.counts import ChannelCounts
+from harebell.broker.counts import AMQP010, ChannelCounts
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.operations.leases import LeaseRequest
@@ -530,6 +530,7 @@ class Session:
         yield from self._releasing()
         self.publisher.flush_counts()
         self.vhost.counts.add(self.counts)
+        self.vhost.lasting.closed(AMQP010, self.counts, confirming=self.confirming)
         self.node.churn.channel_closed += 1
         self.node.events.channel_closed(self)
 

@@ -323,7 +323,7 @@ class Subscription:
 
     def flush_counts(self) -> None:
         """Add the counts to those of the session and the queue."""
-        for counts in (self.channel.counts, self.queue.counts):
+        for counts in (self.channel.counts, self.queue.counts, self.queue.counts_010):
             if self.no_ack:
                 counts.deliver_no_ack += self.delivered
             else:

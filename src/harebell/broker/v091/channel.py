@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from harebell.broker.connections.consume_arguments import check_consume_arguments, selector_of
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
 from harebell.broker.connections.settling import counted, rejected_in_steps, returning
-from harebell.broker.counts import ChannelCounts
+from harebell.broker.counts import AMQP091, ChannelCounts
 from harebell.broker.message import Held
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
@@ -124,6 +124,7 @@ class Channel:
                 queue.release()
         self.publisher.flush_counts()
         self.vhost.counts.add(self.counts)
+        self.vhost.lasting.closed(AMQP091, self.counts, confirming=self.confirming)
         self.connection.node.churn.channel_closed += 1
         self.connection.node.events.channel_closed(self)
 
