@@ -17,6 +17,7 @@ from harebell.admin.resources import (
     exchanges,
     identity,
     messages,
+    metrics,
     node,
     permissions,
     queues,
@@ -214,7 +215,13 @@ SHOVELS: Final = (
 WATCHING: Final = (
     Endpoint("GET", "/api/events", M, events.stream, "Server-sent events without an end: rows of objects with their rates, and changes", rabbitmq=False, query="topics", listens=True),
 )  # fmt: skip
+METRICS: Final = (
+    Endpoint("GET", "/metrics", MONITORING, metrics.aggregated, "Metrics for Prometheus: the sums of all objects"),
+    Endpoint("GET", "/metrics/per-object", MONITORING, metrics.of_objects, "A sample for each queue, connection and channel"),
+    Endpoint("GET", "/metrics/detailed", MONITORING, metrics.chosen, "The families that are asked for, of the queues whose names match", query="family, vhost, queue"),
+)  # fmt: skip
+
 
 API: Final = (
-    *NODE, *HEALTH, *IDENTITY, *DEFINITIONS, *RULES, *CLIENTS, *TOPOLOGY, *VHOSTS_AND_USERS, *SHOVELS, *WATCHING,
+    *NODE, *HEALTH, *IDENTITY, *DEFINITIONS, *RULES, *CLIENTS, *TOPOLOGY, *VHOSTS_AND_USERS, *SHOVELS, *METRICS, *WATCHING,
 )  # fmt: skip

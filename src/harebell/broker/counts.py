@@ -13,7 +13,17 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-__all__ = ["AMQP091", "AMQP010", "ChannelCounts", "Churn", "ExchangeCounts", "Histogram", "Lasting", "QueueCounts"]
+__all__ = [
+    "AMQP091",
+    "AMQP010",
+    "ChannelCounts",
+    "Churn",
+    "ExchangeCounts",
+    "Histogram",
+    "Lasting",
+    "QueueCounts",
+    "Traffic",
+]
 
 AMQP091: Final = "amqp091"  # RabbitMQ's words for protocols
 AMQP010: Final = "amqp010"

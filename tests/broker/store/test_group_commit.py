@@ -57,6 +57,7 @@ def test_what_is_written_during_a_sync_waits_for_the_next(disk: HeldSyncs) -> No
     writers.run_one()
     assert writers.commit.synced == third
     assert writers.commit.syncs == 2
+    assert writers.commit.widths.counts[:3] == [1, 1, 0], "files of each sync"
     writers.commit.stop()
 
 

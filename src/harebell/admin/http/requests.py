@@ -35,7 +35,19 @@ class Request:
     secure    it came by TLS
     """
 
-    __slots__ = ("body", "context", "doubled", "headers", "method", "names", "pattern", "query", "secure", "user")
+    __slots__ = (
+        "_pairs",
+        "body",
+        "context",
+        "doubled",
+        "headers",
+        "method",
+        "names",
+        "pattern",
+        "query",
+        "secure",
+        "user",
+    )
 
     def __init__(
         self,
@@ -49,7 +61,7 @@ class Request:
         secure: bool = False,
     ) -> None:
         self.context, self.user, self.method, self.pattern, self.names = context, user, method, pattern, names
-        self.query = dict(query)
+        self.query, self._pairs = dict(query), query
         self.doubled = {name for number, (name, _) in enumerate(query) if name in dict(query[:number])}
         self.headers, self.body, self.secure = headers, b"", secure
 
@@ -63,6 +75,10 @@ class Request:
         if vhost is None:
             raise no_vhost(self.method)
         return vhost
+
+    def all(self, name: str) -> list[str]:
+        """Each value of a parameter that may be there several times."""
+        return [value for each, value in self._pairs if each == name]
 
     def flag(self, name: str) -> bool:
         """Whether the query has the parameter, and not as false."""

@@ -1,0 +1,1 @@
+"""The metrics of a node, in the text form of Prometheus."""
