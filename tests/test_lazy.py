@@ -45,3 +45,27 @@ def test_a_part_of_a_job_loads_no_more_than_that_part() -> None:
         "import sys, harebell.spark.jobs.archive.selection; print('harebell.spark.jobs.archive.run' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
+MODULES = {
+    "harebell.blocking": "harebell.client.blocking",
+    "harebell.blocking.sessions": "harebell.client.blocking.sessions",
+    "harebell.events": "harebell.client.events",
+    "harebell.middleware": "harebell.client.middleware",
+    "harebell.sessions": "harebell.client.sessions",
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_public_modules_can_be_imported_as_modules(name: str) -> None:
+    """In a process of its own: a module that is loaded is found by its name anyway."""
+    home = MODULES[name]
+    names = [each for each in dir(import_module(home)) if not each.startswith("_") and each[0].isupper()]
+    assert names
+    program = f"import {name}, {home}; from {name} import {names[0]}\n" + "\n".join(
+        f"assert {name}.{each} is {home}.{each}" for each in names
+    )
+    program += f"\nassert {names[0]!r} in dir({name}) and not hasattr({name}, 'missing')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(dir(import_module(name))) >= set(names)

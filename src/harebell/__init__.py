@@ -9,8 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from harebell import errors as errors
-    from harebell.client import blocking as blocking, events as events, middleware as middleware, sessions as sessions
+    from harebell import (
+        blocking as blocking,
+        errors as errors,
+        events as events,
+        middleware as middleware,
+        sessions as sessions,
+    )
     from harebell.client.channel import Channel as Channel
     from harebell.client.connection import Connection as Connection, connect as connect
     from harebell.client.connection_pool import ConnectionPool as ConnectionPool
@@ -78,6 +83,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+_MODULES: Final = ("blocking", "errors", "events", "middleware", "sessions")
 _HOMES: Final = {
     "connect": "harebell.client.connection",
     "Connection": "harebell.client.connection",
@@ -113,10 +119,8 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "errors":
-        return import_module("harebell.errors")
-    if name in ("blocking", "events", "middleware", "sessions"):
-        return import_module(f"harebell.client.{name}")
+    if name in _MODULES:
+        return import_module(f"harebell.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'harebell' has no attribute {name!r}")

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from harebell import blocking, sessions
+from harebell.client import blocking as client_blocking, sessions as client_sessions
 from tests.client.blocking.test_signatures import DUNDERS, public, shape
 
 PAIRS = [
@@ -41,6 +42,6 @@ def test_both_connect_alike() -> None:
 
 
 def test_both_packages_offer_the_same() -> None:
-    assert sorted(blocking.sessions.__all__) == sorted(sessions.__all__)
+    assert sorted(client_blocking.sessions.__all__) == sorted(client_sessions.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'session'"):
         blocking.session  # noqa: B018

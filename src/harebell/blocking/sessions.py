@@ -1,0 +1,20 @@
+"""Sessions of AMQP 0-10 for programs without a loop: `import harebell.blocking.sessions`.
+
+They live in `harebell.client.blocking.sessions`. A name is loaded with its module at the first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harebell.client.blocking.sessions import *  # noqa: F403  # all that it has
+
+
+def __getattr__(name: str) -> object:
+    return getattr(import_module("harebell.client.blocking.sessions"), name)
+
+
+def __dir__() -> list[str]:
+    return dir(import_module("harebell.client.blocking.sessions"))
