@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
@@ -32,9 +32,9 @@ from harebell.client.recovery.connection import ConnectionRecovery
 from harebell.client.recovery.features import DEFAULT_FEATURES
 from harebell.client.recovery.policy import Recovery
 from harebell.client.statistics import ConnectionStatistics
-from harebell.client.transport.dialling import Credentials, Dialer
+from harebell.client.transport.dialling import Credentials, Dial, Dialer
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
-from harebell.client.url import ConnectionParameters, parameters_of
+from harebell.client.url import ConnectionParameters, hosts_of
 from harebell.protocol.v091 import Table, TableLike, methods as m
 
 if TYPE_CHECKING:
@@ -73,20 +73,30 @@ def connect(
     heartbeat: int | None = None,
     context: ssl.SSLContext | None = None,
     sock: socket.socket | None = None,
+    dial: Dial | None = None,
+    dial_timeout: float | None = None,
     credentials: Credentials | None = None,
+    client_properties: Mapping[str, object] | None = None,
+    locale: str | None = None,
     recovery: Recovery | None = DEFAULT_RECOVERY,
     middleware: Middlewares | None = None,
 ) -> Opening[Connection]:
     """A connection to a broker: `async with connect(url) as connection`, or `connection = await connect(url)`.
 
     url          amqp://user:password@host:port/vhost or amqps://..., with the query of `harebell.client.url`; several
-                 of them are tried in turn
+                 of them are tried in turn, and after a loss the other ones first
     timeout      seconds for connecting, and for each call that does not say otherwise, the wait for a lost connection
                  included; 30 when the URL says nothing
     heartbeat    seconds; wins over the URL's; 0 takes what the broker proposes
     context      a TLS context of your own, for amqps; wins over the URL's files
     sock         a connected socket to use; the URL then gives all but the address, and the connection cannot come back
+    dial         called with host and port at each dial, for a connected socket: through a proxy, a tunnel; may be a
+                 coroutine function. TLS and the login are the client's
+    dial_timeout  seconds for each host, login included; left out, `timeout` for a single one and 5 for each of several
     credentials  called at each dial for (user name, password or token); may be a coroutine function
+    client_properties  what the client says about itself, beside its own product, version and platform, or in place of
+                 them; the broker shows it
+    locale       of the broker's texts; en_US when left out, and brokers have no other
     recovery     how the connection comes back; None: it ends with its transport
     middleware   what stands around the calls and events of the connection and its channels, as it is registered now
 
@@ -95,17 +105,18 @@ def connect(
     """
 
     async def make() -> Connection:
-        urls = [url] if isinstance(url, str | ConnectionParameters) else list(url)
-        if not urls:
-            raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
-        hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
+        hosts = hosts_of(
+            url, timeout=timeout, heartbeat=heartbeat, context=context, client_properties=client_properties,
+            locale=locale,
+        )  # fmt: skip
         middlewares = attached(middleware, DEFAULT_FEATURES)
         kind = middlewares.connection.hooked_class(Connection, METHODS)
-        connection = kind(Dialer(AsyncCore, hosts, credentials, sock), recovery if sock is None else None, middlewares)
+        dialer = Dialer(AsyncCore, hosts, credentials, sock, dial, dial_timeout)
+        connection = kind(dialer, recovery if sock is None else None, middlewares)
         await connection.recovery.first_dial()
         return connection
 
-    return Opening(make)
+    return Opening(make, "harebell.connect(...)")
 
 
 class Connection:
@@ -229,7 +240,7 @@ class Connection:
                         return kind(self.recovery, transport, core, chains)
                 availability.check_deadline("channel.open", deadline, seconds)
 
-        return Opening(make)
+        return Opening(make, "connection.channel()")
 
     def _new_core(self, connection: Carrier, number: int) -> ChannelCore:
         return ChannelCore(connection, number, renamed=self.recovery.availability.topology.renamed)
@@ -248,8 +259,9 @@ class Connection:
 
     async def wait_closed(self) -> errors.HarebellError:
         """Wait until the connection has ended for good, and give the reason."""
-        await asyncio.shield(self.recovery.over)
-        await asyncio.shield(self._transport.gone)
+        if not self.recovery.inherited:
+            await asyncio.shield(self.recovery.over)
+            await asyncio.shield(self._transport.gone)
         assert self.closed_reason is not None  # what `over` says
         return self.closed_reason
 
@@ -258,6 +270,8 @@ class Connection:
 
         A broker that does not answer within the timeout is left without its answer.
         """
+        if self.recovery.inherited:
+            return
         transport, tasks = self._transport, list(self.recovery.tasks)
         slot = self.recovery.say_goodbye()
         try:

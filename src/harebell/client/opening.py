@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 __all__ = ["Opening"]
 
@@ -19,16 +20,26 @@ _T = TypeVar("_T", bound=_Closing)
 
 
 class Opening(Generic[_T]):
-    """Something to be opened: `await` it and close the result yourself, or `async with` it."""
+    """Something to be opened: `await` it and close the result yourself, or `async with` it.
 
-    def __init__(self, make: Callable[[], Awaitable[_T]]) -> None:
+    what  the call that gave this, for the text of an error: who forgets the `await` is told so
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[_T]], what: str) -> None:
         self._make = make
+        self._what = what
         self._opened: _T | None = None
+        self._begun = False
 
     def __await__(self) -> Generator[object, None, _T]:
+        self._begun = True
         return self._make().__await__()
 
-    async def __aenter__(self) -> _T:
+    def __aenter__(self) -> Coroutine[object, object, _T]:
+        self._begun = True
+        return self._enter()
+
+    async def _enter(self) -> _T:
         self._opened = await self._make()
         return self._opened
 
@@ -37,3 +48,25 @@ class Opening(Generic[_T]):
     ) -> None:
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, traceback)
+
+    if not TYPE_CHECKING:  # a type checker reports these itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"{self._what} is not awaited, and has no {name!r} yet: write `await {self._what}`, or "
+                f"`async with {self._what} as ...`"
+            )
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(
+                f"{self._what} is entered with `async with`; `harebell.blocking` is for programs without a loop"
+            )
+
+        def __exit__(self, *error: object) -> None:
+            """For the text of `__enter__`: `with` looks for both."""
+
+    def __del__(self) -> None:
+        if not self._begun:
+            warnings.warn(f"{self._what} was never awaited", RuntimeWarning, source=self, stacklevel=1)

@@ -11,14 +11,17 @@ off what it was to switch on.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from harebell import errors
 from harebell.defaults import FRAME_MAX, FRAME_MIN
+from harebell.protocol.v091.codec import MISFITS
+from harebell.protocol.v091.fields import write_table
 
-__all__ = ["ConnectionParameters", "parameters_of", "parse_url"]
+__all__ = ["ConnectionParameters", "hosts_of", "parameters_of", "parse_url"]
 
 DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 DEFAULT_TIMEOUT: Final = 30.0  # seconds
@@ -61,6 +64,8 @@ class ConnectionParameters:
     name         of the connection, as the broker shows it (`connection_name` in a URL and on the wire); "" is none
     tls          True for amqps; the files and switches below are for it
     verify       check the broker's certificate and name (the default; `verify=verify_none` in a URL switches it off)
+    client_properties  what the client says about itself beside, or in place of, its product, version and platform
+    locale       of the broker's texts; brokers have en_US
     """
 
     host: str = "localhost"
@@ -82,6 +87,8 @@ class ConnectionParameters:
     verify: bool = True
     server_name: str | None = None
     context: ssl.SSLContext | None = field(default=None, repr=False)
+    client_properties: Mapping[str, object] = field(default_factory=dict)
+    locale: str = "en_US"
 
     @property
     def peer(self) -> str:
@@ -193,6 +200,42 @@ def parameters_of(
         heartbeat=url.heartbeat if heartbeat is None else heartbeat,
         context=url.context if context is None else context,
     )
+
+
+def hosts_of(
+    url: object,
+    *,
+    timeout: float | None = None,
+    heartbeat: int | None = None,
+    context: ssl.SSLContext | None = None,
+    client_properties: Mapping[str, object] | None = None,
+    locale: str | None = None,
+) -> list[ConnectionParameters]:
+    """The parameters of one URL or of several; what else is given wins over them. InvalidArgument says why not."""
+    urls = [url] if isinstance(url, str | ConnectionParameters) or not isinstance(url, Iterable) else list(url)
+    if not urls:
+        raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
+    hosts: list[ConnectionParameters] = []
+    for one in urls:
+        if not isinstance(one, str | ConnectionParameters):
+            hint = " (is a setting or an environment variable missing?)" if one is None else ""
+            raise errors.InvalidArgument(
+                f"the URL is {one!r}{hint}: give text such as amqp://user:password@host/vhost, or a list of it"
+            )
+        host = parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context)
+        properties = host.client_properties if client_properties is None else client_properties
+        hosts.append(replace(host, client_properties=_checked(properties), locale=locale or host.locale))
+    return hosts
+
+
+def _checked(properties: Mapping[str, object]) -> Mapping[str, object]:
+    if not isinstance(properties, Mapping):
+        raise errors.InvalidArgument(f"client_properties is {properties!r}: a dictionary by name is needed")
+    try:
+        write_table(dict(properties))
+    except (errors.LocalProtocolError, *MISFITS) as error:
+        raise errors.InvalidArgument(f"client_properties do not fit the wire: {error}") from None
+    return properties
 
 
 def _query(text: str, tls: bool) -> dict[str, str]:

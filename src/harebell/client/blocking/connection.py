@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -25,7 +25,7 @@ from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.connection import DEFAULT_RECOVERY
 from harebell.client.middleware.registry import Middlewares
 from harebell.client.recovery.policy import Recovery
-from harebell.client.transport.dialling import Credentials
+from harebell.client.transport.dialling import Credentials, Dial
 from harebell.client.url import ConnectionParameters
 
 __all__ = ["Connection", "connect"]
@@ -38,20 +38,30 @@ def connect(
     heartbeat: int | None = None,
     context: ssl.SSLContext | None = None,
     sock: socket.socket | None = None,
+    dial: Dial | None = None,
+    dial_timeout: float | None = None,
     credentials: Credentials | None = None,
+    client_properties: Mapping[str, object] | None = None,
+    locale: str | None = None,
     recovery: Recovery | None = DEFAULT_RECOVERY,
     middleware: Middlewares | None = None,
 ) -> Connection:
     """An open connection, to be used as a context manager or closed by the caller; any thread may use it.
 
     url          amqp://user:password@host:port/vhost or amqps://..., with the query of `harebell.client.url`; several
-                 of them are tried in turn
+                 of them are tried in turn, and after a loss the other ones first
     timeout      seconds for connecting, and for each call that does not say otherwise, the wait for a lost connection
                  included; 30 when the URL says nothing
     heartbeat    seconds; wins over the URL's; 0 takes what the broker proposes
     context      a TLS context of your own, for amqps; wins over the URL's files
     sock         a connected socket to use; the URL then gives all but the address, and the connection cannot come back
+    dial         called with host and port at each dial, in some thread, for a connected socket: through a proxy, a
+                 tunnel. TLS and the login are the client's
+    dial_timeout  seconds for each host, login included; left out, `timeout` for a single one and 5 for each of several
     credentials  called at each dial, in some thread, for (user name, password or token)
+    client_properties  what the client says about itself, beside its own product, version and platform, or in place of
+                 them; the broker shows it
+    locale       of the broker's texts; en_US when left out, and brokers have no other
     recovery     how the connection comes back; None: it ends with its transport
     middleware   what stands around the calls and events of the connection and its channels, as it is registered now; it
                  is called on the I/O thread, as the asyncio API calls it, and must not block
@@ -69,7 +79,11 @@ def connect(
             heartbeat=heartbeat,
             context=context,
             sock=sock,
+            dial=None if dial is None else in_a_thread(io, dial),
+            dial_timeout=dial_timeout,
             credentials=None if credentials is None else in_a_thread(io, credentials),
+            client_properties=client_properties,
+            locale=locale,
             recovery=recovery,
             middleware=middleware,
         )

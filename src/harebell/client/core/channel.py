@@ -28,7 +28,7 @@ from typing import Protocol, cast
 from harebell import errors
 from harebell.client.core.consumer import ConsumerCore
 from harebell.client.core.settlement import Settlement
-from harebell.client.core.slots import REPLIES, Reply, Slot, copy_of
+from harebell.client.core.slots import REPLIES, Reply, Slot, closed, copy_of
 from harebell.client.core.unacked import Deliveries
 from harebell.client.core.unconfirmed import Publishes, PublishWaiter
 from harebell.client.messages import Acknowledger, Delivery, Returned
@@ -184,7 +184,7 @@ class ChannelCore:
     def check_open(self) -> None:
         """ChannelClosed, caused by the reason, when the channel or its connection is closed."""
         if self.reason is not None:
-            raise errors.ChannelClosed(f"channel {self.number} is closed: {self.reason}") from self.reason
+            raise closed(f"channel {self.number}", self.reason)
 
     def request(self, slot: Slot) -> None:
         """Send the slot's request; the reply, or the reason why there is none, will be put into it."""
@@ -554,6 +554,12 @@ class ChannelCore:
             else:
                 consumer.ended(None if ours or goes_on else copy_of(reason))
         self.connection.resumed()
+
+    def forked(self, error: errors.HarebellError) -> None:
+        """In a child of the process that it belongs to: its calls raise this, and nobody is told of an end."""
+        self.reason = error
+        self.active = self.flows = False
+        self.deliveries.end(())
 
     def lose(self, reason: errors.HarebellError) -> None:
         """Close it as if the broker had: what a test of recovery does to one channel."""

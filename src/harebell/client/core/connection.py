@@ -14,7 +14,7 @@ from typing import cast
 from harebell import errors
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.handshake import Handshake
-from harebell.client.core.slots import REPLIES, Slot, copy_of
+from harebell.client.core.slots import REPLIES, Slot, closed, copy_of
 from harebell.client.servers import RABBITMQ, product_of
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, methods as m
@@ -78,8 +78,7 @@ class ConnectionCore:
 
     def check_open(self) -> None:
         if self.reason is not None:
-            peer = self.parameters.peer
-            raise errors.ChannelClosed(f"the connection to {peer} is closed: {self.reason}") from self.reason
+            raise closed(f"the connection to {self.parameters.peer}", self.reason)
 
     def new_channel(self, slot: Slot, make: Callable[[ConnectionCore, int], ChannelCore]) -> ChannelCore:
         """A channel with the next free number, its open on its way. InvalidArgument when all numbers are in use."""

@@ -11,6 +11,7 @@ other's. A refused login becomes AccessRefused, a missing vhost NotAllowed, each
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from typing import Final
 
 from harebell import __version__, errors
@@ -98,7 +99,16 @@ class Handshake:
         }
         if self._parameters.name:
             properties["connection_name"] = self._parameters.name
-        self._engine.send_method(0, m.ConnectionStartOk(properties, mechanism, response, locale="en_US"))
+        given = dict(self._parameters.client_properties)
+        if isinstance(capabilities := given.get("capabilities"), Mapping):
+            given["capabilities"] = {**CAPABILITIES, **capabilities}
+        properties.update(given)  # type: ignore[arg-type]  # `url` has checked them
+        locale, locales = self._parameters.locale, event.locales.decode("utf-8", "replace").split()
+        if locale not in locales:
+            raise errors.LocalProtocolError(
+                f"the broker has no locale {locale!r}: it offers {', '.join(locales) or 'none'}"
+            )
+        self._engine.send_method(0, m.ConnectionStartOk(properties, mechanism, response, locale=locale))
 
     def _tune(self, event: m.ConnectionTune) -> None:
         self.heartbeat = _agreed(event.heartbeat, self._parameters.heartbeat)

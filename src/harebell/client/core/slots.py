@@ -9,7 +9,7 @@ from harebell import errors
 from harebell.client.messages import Delivery
 from harebell.protocol.v091 import methods as m
 
-__all__ = ["REPLIES", "Reply", "Slot", "copy_of", "was_answer"]
+__all__ = ["REPLIES", "Reply", "Slot", "closed", "copy_of", "was_answer"]
 
 Reply = m.Method | Delivery
 
@@ -40,6 +40,15 @@ def copy_of(error: errors.HarebellError) -> errors.HarebellError:
     if error.__cause__ is not None:
         copied.__cause__ = error.__cause__
     return copied
+
+
+def closed(what: str, reason: errors.HarebellError) -> errors.HarebellError:
+    """The error of a call on something that has ended: ChannelClosed, or the misuse that is the reason."""
+    if isinstance(reason, errors.LocalProtocolError):
+        return copy_of(reason)
+    error = errors.ChannelClosed(f"{what} is closed: {reason}")
+    error.__cause__ = reason
+    return error
 
 
 class Slot:

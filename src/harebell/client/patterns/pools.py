@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from harebell import errors
 from harebell.client.channel import Channel
@@ -47,6 +47,16 @@ class Lease(Generic[T]):
         self._pool = pool
         self._timeout = timeout
         self._item: T | None = None
+
+    if not TYPE_CHECKING:  # a type checker reports it itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"pool.acquire() is not awaited, and has no {name!r} yet: write `async with pool.acquire() as ...`, or "
+                "`await pool.acquire()`"
+            )
 
     def __await__(self) -> Generator[Any, None, T]:
         return self._pool._take(self._timeout).__await__()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from harebell import errors
+from harebell.client.core.slots import closed
 from harebell.client.recovery.policy import Recovery
 from harebell.client.recovery.recorded_topology import Late, Topology
 from harebell.client.transport.deadlines import EXPIRED, Deadlines
@@ -83,8 +84,7 @@ class Availability:
         """
         while self.ended is not None or self.reviving or self.transport.reason is not None:
             if self.ended is not None:
-                peer = self.transport.parameters.peer
-                raise errors.ChannelClosed(f"the connection to {peer} is closed: {self.ended}") from self.ended
+                raise closed(f"the connection to {self.transport.parameters.peer}", self.ended)
             await self.park(what, deadline, seconds)
 
     async def park(self, what: str, deadline: float, seconds: float, queue: str = "") -> None:

@@ -290,6 +290,14 @@ class ChannelRecovery:
         self.notifications.closed(reason)
         connection.availability.changed()
 
+    def forked(self, error: errors.LocalProtocolError) -> None:
+        """In a child of the process that opened the channel: every call raises this."""
+        requests, core = self.requests, self.requests.core
+        requests.ended = requests.ended or error
+        requests.reviving = False
+        if core.reason is None:
+            core.forked(error)
+
     def tally(self) -> Tally:
         """What was counted of the channel so far."""
         core = self.requests.core

@@ -38,6 +38,7 @@ from harebell.client.recovery.redeclare import Redeclaration
 from harebell.client.recovery.topology import TopologyReplay
 from harebell.client.statistics import Tally, of_ended
 from harebell.client.transport.dialling import Dialer
+from harebell.client.transport.forks import watch
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
 
@@ -65,6 +66,7 @@ class RecoveredChannel(Protocol):
     def subscriptions(self) -> Resumed: ...
     async def restore(self, transport: AsyncCore, late: Late, error: BaseException | None) -> list[e.Skipped]: ...
     def end(self, reason: errors.HarebellError) -> None: ...
+    def forked(self, error: errors.LocalProtocolError) -> None: ...
     def tally(self) -> Tally: ...
 
 
@@ -78,6 +80,7 @@ class ConnectionRecovery:
     may_reconnect  cleared by a test that wants an outage
     transports     how many there have been
     tasks          what is under way: the recovery, channels that are opened again
+    inherited      this process is a child of the one that made the connection
     """
 
     def __init__(
@@ -102,6 +105,8 @@ class ConnectionRecovery:
         self.may_reconnect.set()
         self.transports = 0
         self.tasks: set[asyncio.Task[None]] = set()
+        self.inherited = False
+        watch(self)
         self.emit: Callable[[e.Event], None] = chains.event("event", self._put)
         self._loop = loop
         self._chains = chains
@@ -349,6 +354,16 @@ class ConnectionRecovery:
             self.over.set_result(None)
         availability.deadlines.close()
         availability.changed()
+
+    def forked(self, error: errors.LocalProtocolError) -> None:
+        """In a child of the process that made the connection: every call raises this, and nothing else happens."""
+        self.inherited = True
+        self.tasks.clear()
+        availability = self.availability
+        availability.ended = availability.ended or error
+        availability.reviving = False
+        for channel in self.channels:
+            channel.forked(error)
 
     # -- for channels ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from harebell import errors
 from harebell.client.core.channel import ChannelCore, Keeper
-from harebell.client.core.slots import Reply
+from harebell.client.core.slots import Reply, closed
 from harebell.client.recovery.availability import Availability
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
@@ -117,7 +117,7 @@ class Requests:
     def check_open(self) -> None:
         """ChannelClosed when the channel is closed for good."""
         if self.ended is not None:
-            raise errors.ChannelClosed(f"channel {self.core.number} is closed: {self.ended}") from self.ended
+            raise closed(f"channel {self.core.number}", self.ended)
 
     def abandon(self, core: ChannelCore, publish_tag: int) -> None:
         """The publication that was made on this wire channel is no longer awaited: it is not published again."""

@@ -28,7 +28,7 @@ from harebell.client.sessions.recovery import SessionRecovery
 from harebell.client.sessions.session import Session
 from harebell.client.sessions.statistics import ConnectionStatistics
 from harebell.client.transport.dialling import Credentials, Dialer
-from harebell.client.url import ConnectionParameters, parameters_of
+from harebell.client.url import ConnectionParameters, hosts_of
 from harebell.protocol.v010 import Map
 
 __all__ = ["Connection", "connect"]
@@ -71,18 +71,15 @@ def connect(
     """
 
     async def make() -> Connection:
-        urls = [url] if isinstance(url, str | ConnectionParameters) else list(url)
-        if not urls:
-            raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
+        hosts = hosts_of(url, timeout=timeout, heartbeat=heartbeat, context=context)
         if give_up_after is not None and (backoff is None or give_up_after < 0):
             raise errors.InvalidArgument(f"give_up_after={give_up_after!r}: seconds, 0 or more, and a backoff")
-        hosts = [parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context) for one in urls]
         dialer = Dialer(SessionTransport, hosts, credentials, sock)
         recovery = SessionRecovery(dialer, backoff if sock is None else None, give_up_after)
         await recovery.first_dial()
         return Connection(recovery)
 
-    return Opening(make)
+    return Opening(make, "harebell.sessions.connect(...)")
 
 
 class Connection:
@@ -170,7 +167,7 @@ class Connection:
                 raise
             return Session(core, self.recovery, keep=keep)
 
-        return Opening(make)
+        return Opening(make, "connection.session(...)")
 
     async def close(self, *, timeout: float | None = None) -> None:
         """Say goodbye and close the transport. Closing twice, or a lost connection, is no error.
@@ -178,6 +175,8 @@ class Connection:
         The broker keeps sessions that were not closed for their timeout. One that does not answer within the timeout is
         left without its answer.
         """
+        if self.recovery.inherited:
+            return
         transport = self.recovery.say_goodbye()
         try:
             async with asyncio.timeout(self.recovery.timeout if timeout is None else timeout):
@@ -190,7 +189,8 @@ class Connection:
 
     async def wait_closed(self) -> errors.HarebellError:
         """Wait until the connection has ended for good, and give the reason."""
-        await asyncio.shield(self.recovery.over)
+        if not self.recovery.inherited:
+            await asyncio.shield(self.recovery.over)
         assert self.closed_reason is not None  # what `over` says
         return self.closed_reason
 

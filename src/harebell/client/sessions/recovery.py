@@ -11,7 +11,7 @@ import weakref
 
 from harebell import errors
 from harebell.client import events as e
-from harebell.client.core.slots import copy_of
+from harebell.client.core.slots import closed, copy_of
 from harebell.client.recovery.policy import Backoff, Pauses
 from harebell.client.sessions.core.home import Kept
 from harebell.client.sessions.core.numbered import NumberedCore
@@ -20,6 +20,7 @@ from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.statistics import Tally, of_ended
 from harebell.client.transport.deadlines import Deadlines
 from harebell.client.transport.dialling import Dialer
+from harebell.client.transport.forks import watch
 
 __all__ = ["SessionRecovery"]
 
@@ -57,6 +58,8 @@ class SessionRecovery:
         self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
         self._ended = Tally()  # of sessions that have ended
         self._returning: set[Kept] = set()  # on the present transport, and not usable yet
+        self.inherited = False  # this process is a child of the one that made the connection
+        watch(self)
         self._skipped: list[e.Skipped] = []
 
     @property
@@ -168,6 +171,13 @@ class SessionRecovery:
             logger.critical("recovery failed", exc_info=error)
             self._end(errors.ConnectionLost(f"recovery failed: {error!r}"))
 
+    def forked(self, error: errors.LocalProtocolError) -> None:
+        """In a child of the process that made the connection: every call raises this, and nothing else happens."""
+        self.inherited = True
+        self.reason = self.reason or error
+        for core in self._cores.values():
+            core.reason = core.reason or error
+
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     def new_session(self, name: str, timeout: int, *, force: bool) -> SessionCore:
@@ -186,7 +196,7 @@ class SessionRecovery:
 
     def _check(self, name: str) -> None:
         if self.reason is not None:
-            raise errors.ChannelClosed(f"the connection is closed: {self.reason}") from self.reason
+            raise closed("the connection", self.reason)
         if name in self._cores:
             raise errors.InvalidArgument(f"this connection has a session '{name}' already")
 

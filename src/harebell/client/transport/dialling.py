@@ -7,16 +7,19 @@ import inspect
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
 from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 
-__all__ = ["Credentials", "Dialer"]
+__all__ = ["Credentials", "Dial", "Dialer"]
 
 Credentials = Callable[[], "tuple[str, str] | Awaitable[tuple[str, str]]"]
+Dial = Callable[[str, int], "socket.socket | Awaitable[socket.socket]"]
+
+DIAL_SECONDS: Final = 5.0  # for each of several hosts, unless the program says otherwise: the next may answer at once
 
 
 _C = TypeVar("_C", bound=Wire)
@@ -26,9 +29,12 @@ class Dialer(Generic[_C]):
     """The hosts of one connection.
 
     make         makes the transport of a dialect
-    hosts        in order of preference; each round begins with the first
+    hosts        in order of preference: the first round begins with the first, and each later one behind the host whose
+                 connection is lost, so that this one comes last
     credentials  asked at each dial for (user name, password or token); may be a coroutine function
     sock         a connected socket, for the first dial: there is no way to make another one
+    connector    makes a connected socket for a host and port; may be a coroutine function
+    each         seconds for each host; None: the whole timeout for a single one, DIAL_SECONDS for each of several
     """
 
     def __init__(
@@ -37,11 +43,20 @@ class Dialer(Generic[_C]):
         hosts: Sequence[ConnectionParameters],
         credentials: Credentials | None = None,
         sock: socket.socket | None = None,
+        connector: Dial | None = None,
+        each: float | None = None,
     ) -> None:
+        if each is not None and not each > 0:
+            raise errors.InvalidArgument(f"dial_timeout is {each!r}: a number of seconds above 0 is needed")
+        if sock is not None and connector is not None:
+            raise errors.InvalidArgument("sock and dial are both given: a connection is made with one of them")
         self._make = make
         self.hosts = list(hosts)
         self._credentials = credentials
         self._sock = sock
+        self._connector = connector
+        self._each = DIAL_SECONDS if each is None and len(self.hosts) > 1 else each
+        self._next = 0  # the host that a round begins with
 
     @property
     def peers(self) -> str:
@@ -54,12 +69,16 @@ class Dialer(Generic[_C]):
     async def dial(self, timeout: float, connecting: Callable[[str], None], deadline: float | None = None) -> _C:
         """An open connection to the first host that accepts one. The last host's error when none does.
 
-        timeout     seconds for each host
+        timeout     seconds for each host, if no other time was said for that
         connecting  called with the host that is dialled next
         deadline    in the loop's time, for all hosts together
         """
         error: errors.HarebellError | None = None
-        for host in self.hosts:
+        count = len(self.hosts)
+        if self._each is not None:
+            timeout = min(timeout, self._each)
+        for at in [(self._next + n) % count for n in range(count)]:
+            host = self.hosts[at]
             if deadline is not None:
                 left = deadline - asyncio.get_running_loop().time()
                 if error is not None and left <= 0:
@@ -71,7 +90,9 @@ class Dialer(Generic[_C]):
                 host = replace(host, username=username, password=password)
             connecting(host.peer)
             try:
-                return await _open(self._make, host, timeout, self._sock)
+                core = await _open(self._make, host, timeout, self._sock, self._connector)
+                self._next = (at + 1) % count
+                return core
             except errors.InvalidArgument:
                 raise
             except errors.HarebellError as failed:
@@ -85,6 +106,7 @@ async def _open(
     parameters: ConnectionParameters,
     timeout: float,
     sock: socket.socket | None,
+    connector: Dial | None,
 ) -> _C:
     loop = asyncio.get_running_loop()
     core = make(parameters, loop)
@@ -92,6 +114,8 @@ async def _open(
     name = (parameters.server_name or parameters.host) if context is not None else None
     try:
         async with asyncio.timeout(timeout):
+            if connector is not None:
+                sock = await _connected(connector, parameters)
             if sock is not None:
                 await loop.create_connection(lambda: core, sock=sock, ssl=context, server_hostname=name)
             else:
@@ -100,14 +124,29 @@ async def _open(
                 )
             await core.opened
     except TimeoutError as error:
-        core.abort()
+        core.dismiss()
         raise errors.DeadlineExceeded(f"{parameters.peer}: no connection within {timeout:g} s, {core.stage}") from error
     except OSError as error:  # a refused TLS certificate too
-        core.abort()
+        core.dismiss()
         raise errors.ConnectionLost(f"{parameters.peer} cannot be reached: {error}") from error
     except BaseException:
-        core.abort()
+        core.dismiss()
         raise
     if core.reason is not None:
         raise copy_of(core.reason) from core.reason.__cause__
     return core
+
+
+async def _connected(connector: Dial, parameters: ConnectionParameters) -> socket.socket:
+    """The socket that the program makes. ConnectionLost, caused by what it raises."""
+    try:
+        made = connector(parameters.host, parameters.port)
+        sock = await made if inspect.isawaitable(made) else made
+    except (OSError, errors.HarebellError):
+        raise
+    except Exception as error:  # the program's own
+        raise errors.ConnectionLost(f"{parameters.peer}: dial() failed: {error!r}") from error
+    if not isinstance(sock, socket.socket):
+        raise errors.InvalidArgument(f"dial() gave {sock!r}: a connected socket is needed")
+    sock.setblocking(False)
+    return sock

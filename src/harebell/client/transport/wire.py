@@ -12,6 +12,7 @@ import weakref
 from typing import Final, Protocol, cast
 
 from harebell import errors
+from harebell.client.transport.forks import watch
 from harebell.defaults import GOODBYE_SECONDS
 
 __all__ = ["Wire", "WireEngine"]
@@ -60,6 +61,7 @@ class Wire(asyncio.BufferedProtocol):
         self.reading_paused = False
         self.flush_due = False
         self._transport: asyncio.Transport | None = None
+        self._inherited: asyncio.Transport | None = None
         self._received = _received(loop)
         self._quiet = False  # nothing was written since the last read
         self._last_sent = self._last_received = 0.0
@@ -95,6 +97,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        watch(self)
         self._last_sent = self._last_received = self.loop.time()
         self.made()
 
@@ -122,6 +125,11 @@ class Wire(asyncio.BufferedProtocol):
                 timer.cancel()
         if not self.gone.done():
             self.gone.set_result(None)
+
+    def forked(self, error: errors.LocalProtocolError) -> None:
+        """In a child of the process that made it: nothing more is written, and the socket is left alone."""
+        self.reason = self.reason or error
+        self._inherited, self._transport = self._transport, None  # collected, it would close what the parent may use
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -167,6 +175,14 @@ class Wire(asyncio.BufferedProtocol):
         """Drop the transport without another word."""
         if self._transport is not None:
             self._transport.abort()
+
+    def dismiss(self) -> None:
+        """The opening has failed or was given up: drop the transport, and what was to be written.
+
+        uvloop has closed it by then, where `create_connection` was cancelled, and does not say so.
+        """
+        self.abort()
+        self._transport = None
 
     # -- back-pressure on reading ------------------------------------------------------------------------------------
 

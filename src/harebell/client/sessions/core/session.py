@@ -149,7 +149,7 @@ class SessionCore:
     def check(self) -> None:
         """Raise ChannelClosed when the session has ended, SessionStateLost when its state is lost."""
         lost = self.reason or self.lost
-        if isinstance(lost, errors.SessionStateLost):
+        if isinstance(lost, errors.SessionStateLost | errors.LocalProtocolError):
             raise copy_of(lost)
         if self.reason is not None:
             raise errors.ChannelClosed(f"session '{self.name}' has ended: {self.reason}") from self.reason

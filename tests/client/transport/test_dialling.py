@@ -1,0 +1,179 @@
+"""Dials: in which order, for how long, and by whom; what is cancelled on the way leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import pytest
+
+import harebell
+from harebell import blocking, errors
+from harebell.client import events as e
+from harebell.client.recovery.policy import Recovery
+from harebell.testing import FaultProxy
+from tests.client.outages import FAST, next_of
+from tests.client.scripted import Peer, scripted
+from tests.client.test_retries import served
+
+
+def url_of(proxy: FaultProxy) -> str:
+    return f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
+
+
+async def test_after_a_loss_the_other_hosts_are_tried_first(harebell_url: str) -> None:
+    at = urlsplit(harebell_url)
+    host, port = at.hostname or "", at.port or 0
+    async with FaultProxy(host, port) as one, FaultProxy(host, port) as two, FaultProxy(host, port) as three:
+        proxies = (one, two, three)
+        async with harebell.connect([*map(url_of, proxies)], timeout=20, recovery=FAST) as connection:
+            for lost, present in ((one, two), (two, three), (three, one)):
+                signal = connection.test().signal_on_reconnect()
+                lost.cut()
+                await signal.wait()
+                assert connection.parameters.port == present.port
+            two.refuse()
+            three.refuse()
+            signal = connection.test().signal_on_reconnect()
+            one.cut()
+            await signal.wait()
+            assert connection.parameters.port == one.port  # it comes last, and it comes
+
+
+async def test_a_silent_host_holds_up_the_next_one_for_its_own_time_only(harebell_url: str) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        await reader.read()
+
+    async with served(silent) as quiet:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with harebell.connect([quiet, harebell_url], timeout=600, dial_timeout=0.1) as connection:
+            assert connection.parameters.port == urlsplit(harebell_url).port
+        assert loop.time() - began < 300
+        with pytest.raises(errors.DeadlineExceeded, match=r"no connection within 0\.1 s"):
+            await harebell.connect(quiet, timeout=600, dial_timeout=0.1)
+    with pytest.raises(errors.InvalidArgument, match="dial_timeout is 0"):
+        await harebell.connect(harebell_url, dial_timeout=0)
+
+
+class Tunnel:
+    """A program's own way to the broker."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+
+    def __call__(self, host: str, port: int) -> socket.socket:
+        self.asked.append((host, port))
+        return socket.create_connection((host, port))
+
+    async def slowly(self, host: str, port: int) -> socket.socket:
+        await asyncio.sleep(0)
+        return self(host, port)
+
+
+@pytest.mark.parametrize("kind", ["plain", "coroutine"])
+async def test_a_dial_of_the_programs_survives_reconnects(harebell_url: str, kind: str) -> None:
+    tunnel = Tunnel()
+    dial: Callable[[str, int], socket.socket | Awaitable[socket.socket]]
+    dial = tunnel if kind == "plain" else tunnel.slowly
+    async with harebell.connect(harebell_url, dial=dial, recovery=FAST) as connection, connection.channel() as channel:
+        await connection.test().force_reconnect()
+        await channel.exchange_declare("amq.direct", passive=True)
+        assert tunnel.asked == [(connection.parameters.host, connection.parameters.port)] * 2
+
+
+@pytest.mark.parametrize("kind", ["plain", "coroutine"])
+async def test_so_it_is_for_threads(harebell_url: str, kind: str) -> None:
+    tunnel = Tunnel()
+
+    def work() -> None:
+        dial = tunnel if kind == "plain" else tunnel.slowly
+        with blocking.connect(harebell_url, dial=dial, recovery=FAST) as connection:
+            connection.test().force_reconnect()
+            connection.channel().exchange_declare("amq.direct", passive=True)
+
+    await asyncio.to_thread(work)
+    assert len(tunnel.asked) == 2
+
+
+async def test_a_dial_that_fails_is_tried_again(harebell_url: str) -> None:
+    tunnel, failures = Tunnel(), [KeyError("mine"), OSError("no route"), None]
+
+    def dial(host: str, port: int) -> socket.socket:
+        if (error := failures.pop(0)) is not None:
+            raise error
+        return tunnel(host, port)
+
+    with pytest.raises(errors.ConnectionLost, match=r"dial\(\) failed: KeyError"):
+        await harebell.connect(harebell_url, dial=dial)
+    with pytest.raises(errors.ConnectionLost, match="cannot be reached: no route"):
+        await harebell.connect(harebell_url, dial=dial)
+    failures += [KeyError("mine"), None]
+    async with harebell.connect(harebell_url, dial=dial, recovery=FAST) as connection:
+        events = connection.events()
+        connection.test().disconnect_transport()
+        await next_of(events, e.Recovered)
+    with pytest.raises(errors.InvalidArgument, match=r"dial\(\) gave 'text'"):
+        await harebell.connect(harebell_url, dial=lambda host, port: "text")  # type: ignore[arg-type, return-value]
+    with socket.socket() as sock, pytest.raises(errors.InvalidArgument, match="sock and dial"):
+        await harebell.connect(harebell_url, dial=dial, sock=sock)
+
+
+async def test_what_the_client_says_about_itself() -> None:
+    said: list[Peer] = []
+
+    async def script(peer: Peer) -> None:
+        said.append(peer)
+        await peer.handshake()
+        await peer.goodbye()
+
+    properties = {"product": "Mine", "team": "orders", "capabilities": {"consumer_priorities": True}}
+    for _ in range(2):
+        async with (
+            scripted(script) as url,
+            harebell.connect(f"{url}?connection_name=n", client_properties=properties, locale="en_US"),
+        ):
+            pass
+    told = said[0].start_ok.client_properties
+    assert (told["product"], told["team"], told["connection_name"]) == ("Mine", "orders", "n")
+    assert "version" in told
+    capabilities = told["capabilities"]
+    assert isinstance(capabilities, dict)
+    assert capabilities["consumer_priorities"] is capabilities["publisher_confirms"] is True
+    assert said[0].start_ok.locale == "en_US"
+
+
+async def test_what_it_cannot_say_is_refused(harebell_url: str) -> None:
+    with pytest.raises(errors.LocalProtocolError, match="no locale 'de_DE': it offers en_US"):
+        await harebell.connect(harebell_url, locale="de_DE")
+    with pytest.raises(errors.InvalidArgument, match="client_properties do not fit the wire"):
+        await harebell.connect(harebell_url, client_properties={"set": {1}})
+    with pytest.raises(errors.InvalidArgument, match="a dictionary by name is needed"):
+        await harebell.connect(harebell_url, client_properties="team")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("runs_on", ["asyncio", "uvloop"])
+def test_a_dial_that_is_cancelled_leaves_nothing_unhandled(harebell_url: str, runs_on: str) -> None:
+    """At each turn of the loop: uvloop closes a transport whose opening is cancelled without a word."""
+    unhandled: list[object] = []
+
+    async def program() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+        for turns in range(1, 30):
+            dialling = asyncio.ensure_future(harebell.connect(harebell_url, recovery=Recovery()).__aenter__())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            dialling.cancel()
+            (result,) = await asyncio.gather(dialling, return_exceptions=True)
+            if isinstance(result, harebell.Connection):
+                await result.close()
+        await asyncio.sleep(0.01)
+
+    if runs_on == "uvloop":
+        pytest.importorskip("uvloop").run(program())
+    else:
+        asyncio.run(program())
+    assert unhandled == []
