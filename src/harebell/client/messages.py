@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from harebell import errors
+from harebell.client.property_types import PLAIN, misfit
 from harebell.client.settling import Acknowledger, Settling
 from harebell.protocol.v091 import Content, Properties, Table, TableLike, Timestamp
+from harebell.protocol.v091.codec import MISFITS
 
 __all__ = [
     "Acknowledger",
@@ -40,7 +42,8 @@ class Message:
     headers, content_type, ... the basic properties (specification 1.8.1); None means absent. `delivery_mode` 2 is
                 persistent, `expiration` is milliseconds as text, `timestamp` a datetime or whole seconds since 1970
 
-    Raises InvalidArgument when the body is not bytes, or when both `properties` and a single property are given.
+    Raises InvalidArgument when the body is not bytes, when a property does not fit its type, or when both `properties`
+    and a single property are given.
     """
 
     __slots__ = ("body", "properties")
@@ -69,23 +72,44 @@ class Message:
                 f"the body is {type_of(body).__name__}, and must be bytes: encode it, for example body.encode()"
             )
         self.body: bytes = bytes(body)  # the same object when it is bytes
-        given = Properties(
-            content_type=content_type,
-            content_encoding=content_encoding,
-            headers=headers,
-            delivery_mode=delivery_mode,
-            priority=priority,
-            correlation_id=correlation_id,
-            reply_to=reply_to,
-            expiration=expiration,
-            message_id=message_id,
-            timestamp=timestamp,
-            type=type,
-            user_id=user_id,
-            app_id=app_id,
-        )
+        given = _new_properties(Properties)  # and not its constructor: a call with so many keywords costs as much again
+        given.content_type = content_type
+        given.content_encoding = content_encoding
+        given.headers = headers  # type: ignore[assignment]  # as the constructor takes it
+        given.delivery_mode = delivery_mode
+        given.priority = priority
+        given.correlation_id = correlation_id
+        given.reply_to = reply_to
+        given.expiration = expiration
+        given.message_id = message_id
+        given.timestamp = timestamp
+        given.type = type
+        given.user_id = user_id
+        given.app_id = app_id
+        given.reserved = None
+        # One line of comparisons: a message costs little more than its properties. What else may fit is asked then.
+        if (
+            (content_type is not None and type_of(content_type) is not str)
+            or (content_encoding is not None and type_of(content_encoding) is not str)
+            or (correlation_id is not None and type_of(correlation_id) is not str)
+            or (reply_to is not None and type_of(reply_to) is not str)
+            or (expiration is not None and type_of(expiration) is not str)
+            or (message_id is not None and type_of(message_id) is not str)
+            or (type is not None and type_of(type) is not str)
+            or (user_id is not None and type_of(user_id) is not str)
+            or (app_id is not None and type_of(app_id) is not str)
+            or (delivery_mode is not None and (type_of(delivery_mode) is not int or not 1 <= delivery_mode <= 2))
+            or (priority is not None and (type_of(priority) is not int or not 0 <= priority <= 255))
+            or timestamp is not None
+            or (headers is not None and not _plain(headers))
+        ):
+            wrong = misfit(given)
+            if wrong is not None:
+                raise errors.InvalidArgument(wrong)
         if properties is None:
             properties = given
+        elif not isinstance(properties, Properties):
+            raise errors.InvalidArgument(f"properties is {properties!r}: harebell.Properties(...) is needed")
         elif given != _ABSENT:
             raise errors.InvalidArgument("give either properties=... or single properties, not both")
         self.properties: Properties = properties
@@ -99,6 +123,17 @@ class Message:
         return f"Message({_clip(self.body)}, properties={self.properties!r})"
 
 
+def _plain(headers: object) -> bool:
+    """Whether these headers need no closer look."""
+    if type(headers) is not dict:
+        return False
+    for name, value in headers.items():  # noqa: SIM110  a generator would cost each message more
+        if type(name) is not str or type(value) not in PLAIN:
+            return False
+    return True
+
+
+_new_properties: Final = Properties.__new__
 type_of: Final = type  # `type` is a property of a message, and hides the builtin there
 _ABSENT: Final = Properties()
 _STREAM_OFFSET: Final = b"\x0fx-stream-offsetl"  # the header's entry before its 8 bytes
@@ -339,7 +374,11 @@ def encoded(message: Message | bytes) -> tuple[bytes, bytes]:
     if isinstance(message, bytes):
         return NO_PROPERTIES, message
     if isinstance(message, Message):
-        return message.properties.encode(), message.body
+        try:
+            return message.properties.encode(), message.body
+        except MISFITS as error:  # set after the message was made
+            wrong = misfit(message.properties) or f"{message.properties!r} do not fit the wire: {error}"
+            raise errors.LocalProtocolError(wrong) from None
     raise errors.InvalidArgument(
         f"a message is a harebell.Message or bytes, not {type_of(message).__name__}: wrap it, Message(body)"
     )

@@ -11,9 +11,9 @@ off what it was to switch on.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from harebell import errors
@@ -210,8 +210,12 @@ def hosts_of(
     context: ssl.SSLContext | None = None,
     client_properties: Mapping[str, object] | None = None,
     locale: str | None = None,
+    write: Callable[[dict[str, Any]], object] = write_table,
 ) -> list[ConnectionParameters]:
-    """The parameters of one URL or of several; what else is given wins over them. InvalidArgument says why not."""
+    """The parameters of one URL or of several; what else is given wins over them. InvalidArgument says why not.
+
+    write  gives client properties the dialect's form
+    """
     urls = [url] if isinstance(url, str | ConnectionParameters) or not isinstance(url, Iterable) else list(url)
     if not urls:
         raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
@@ -224,15 +228,15 @@ def hosts_of(
             )
         host = parameters_of(one, timeout=timeout, heartbeat=heartbeat, context=context)
         properties = host.client_properties if client_properties is None else client_properties
-        hosts.append(replace(host, client_properties=_checked(properties), locale=locale or host.locale))
+        hosts.append(replace(host, client_properties=_checked(properties, write), locale=locale or host.locale))
     return hosts
 
 
-def _checked(properties: Mapping[str, object]) -> Mapping[str, object]:
+def _checked(properties: Mapping[str, object], write: Callable[[dict[str, Any]], object]) -> Mapping[str, object]:
     if not isinstance(properties, Mapping):
         raise errors.InvalidArgument(f"client_properties is {properties!r}: a dictionary by name is needed")
     try:
-        write_table(dict(properties))
+        write(dict(properties))
     except (errors.LocalProtocolError, *MISFITS) as error:
         raise errors.InvalidArgument(f"client_properties do not fit the wire: {error}") from None
     return properties

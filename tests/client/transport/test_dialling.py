@@ -13,7 +13,7 @@ import harebell
 from harebell import blocking, errors
 from harebell.client import events as e
 from harebell.client.recovery.policy import Recovery
-from harebell.testing import FaultProxy
+from harebell.testing import Broker, FaultProxy
 from tests.client.outages import FAST, next_of
 from tests.client.scripted import Peer, scripted
 from tests.client.test_retries import served
@@ -153,6 +153,24 @@ async def test_what_it_cannot_say_is_refused(harebell_url: str) -> None:
         await harebell.connect(harebell_url, client_properties={"set": {1}})
     with pytest.raises(errors.InvalidArgument, match="a dictionary by name is needed"):
         await harebell.connect(harebell_url, client_properties="team")  # type: ignore[arg-type]
+    with pytest.raises(errors.LocalProtocolError, match="no locale 'de_DE': it offers en_US"):
+        await harebell.sessions.connect(harebell_url, locale="de_DE")
+    with pytest.raises(errors.InvalidArgument, match="client_properties do not fit the wire"):
+        await harebell.sessions.connect(harebell_url, client_properties={"set": {1}})
+
+
+async def test_a_connection_of_sessions_has_the_same_options() -> None:
+    dialled = []
+
+    def dial(host: str, port: int) -> socket.socket:
+        dialled.append(host)
+        return socket.create_connection(("127.0.0.1", port))
+
+    async with Broker() as broker:
+        url = broker.url.replace("127.0.0.1", "nowhere.invalid")
+        async with harebell.sessions.connect(url, dial=dial, dial_timeout=20, locale="en_US") as connection:
+            assert connection.is_open
+    assert dialled == ["nowhere.invalid"]
 
 
 @pytest.mark.parametrize("runs_on", ["asyncio", "uvloop"])

@@ -104,7 +104,7 @@ class Handshake:
             given["capabilities"] = {**CAPABILITIES, **capabilities}
         properties.update(given)  # type: ignore[arg-type]  # `url` has checked them
         locale, locales = self._parameters.locale, event.locales.decode("utf-8", "replace").split()
-        if locale not in locales:
+        if locale not in locales and locale != "en_US":  # every broker has this one
             raise errors.LocalProtocolError(
                 f"the broker has no locale {locale!r}: it offers {', '.join(locales) or 'none'}"
             )

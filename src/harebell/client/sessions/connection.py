@@ -14,7 +14,7 @@ import logging
 import socket
 import ssl
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -27,9 +27,10 @@ from harebell.client.sessions.harness import ConnectionHarness
 from harebell.client.sessions.recovery import SessionRecovery
 from harebell.client.sessions.session import Session
 from harebell.client.sessions.statistics import ConnectionStatistics
-from harebell.client.transport.dialling import Credentials, Dialer
+from harebell.client.transport.dialling import Credentials, Dial, Dialer
 from harebell.client.url import ConnectionParameters, hosts_of
 from harebell.protocol.v010 import Map
+from harebell.protocol.v010.values import write_map
 
 __all__ = ["Connection", "connect"]
 
@@ -49,19 +50,29 @@ def connect(
     heartbeat: int | None = None,
     context: ssl.SSLContext | None = None,
     sock: socket.socket | None = None,
+    dial: Dial | None = None,
+    dial_timeout: float | None = None,
     credentials: Credentials | None = None,
+    client_properties: Mapping[str, object] | None = None,
+    locale: str | None = None,
     backoff: Backoff | None = DEFAULT_BACKOFF,
     give_up_after: float | None = None,
 ) -> Opening[Connection]:
     """A connection of AMQP 0-10: `async with connect(url) as connection`, or `connection = await connect(url)`.
 
-    url            as for `harebell.connect`; several are tried in turn
+    url            as for `harebell.connect`; several are tried in turn, and after a loss the other ones first
     timeout        seconds for connecting, and for each call that does not say otherwise, the wait for a lost connection
                    included; 30 when the URL says nothing
     heartbeat      seconds, within the broker's limits; wins over the URL's; 0 takes the longest that the broker allows
     context        a TLS context of your own, for amqps; wins over the URL's files
     sock           a connected socket to use: the URL gives all but the address, and the connection does not come back
+    dial           called with host and port at each dial, for a connected socket: through a proxy, a tunnel; may be a
+                   coroutine function. TLS and the login are the client's
+    dial_timeout   seconds for each host, login included; left out, `timeout` for a single one and 5 for each of several
     credentials    called at each dial for (user name, password or token); may be a coroutine function
+    client_properties  what the client says about itself, beside its own product, version and platform, or in place of
+                   them; the broker shows it
+    locale         of the broker's texts; en_US when left out, and brokers have no other
     backoff        delays between the attempts to come back; None: the connection ends with its transport
     give_up_after  seconds without a connection after which it is closed with RecoveryGaveUp; None is never
 
@@ -71,10 +82,13 @@ def connect(
     """
 
     async def make() -> Connection:
-        hosts = hosts_of(url, timeout=timeout, heartbeat=heartbeat, context=context)
+        hosts = hosts_of(
+            url, timeout=timeout, heartbeat=heartbeat, context=context, client_properties=client_properties,
+            locale=locale, write=write_map,
+        )  # fmt: skip
         if give_up_after is not None and (backoff is None or give_up_after < 0):
             raise errors.InvalidArgument(f"give_up_after={give_up_after!r}: seconds, 0 or more, and a backoff")
-        dialer = Dialer(SessionTransport, hosts, credentials, sock)
+        dialer = Dialer(SessionTransport, hosts, credentials, sock, dial, dial_timeout)
         recovery = SessionRecovery(dialer, backoff if sock is None else None, give_up_after)
         await recovery.first_dial()
         return Connection(recovery)

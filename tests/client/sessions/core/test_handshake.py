@@ -80,6 +80,15 @@ def test_required_fields() -> None:
     assert {"product", "version", "platform", "copyright", "information"} <= set(properties)
 
 
+def test_what_the_program_adds() -> None:
+    properties = Opening(client_properties={"product": "Mine", "team": "orders"}).start().client_properties or {}
+    assert (properties["product"], properties["team"]) == ("Mine", "orders")
+    assert "version" in properties
+    assert Opening().start().locale == "en_US"
+    with pytest.raises(errors.LocalProtocolError, match="no locale 'de_DE': it offers en_US"):
+        Opening(locale="de_DE").start()
+
+
 @pytest.mark.parametrize(
     ("theirs", "wishes", "agreed"),
     [

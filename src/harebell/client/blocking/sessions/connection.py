@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +22,7 @@ from harebell.client.blocking.sessions.session import Session
 from harebell.client.blocking.thread import io_thread
 from harebell.client.recovery.policy import Backoff
 from harebell.client.sessions.connection import DEFAULT_BACKOFF
-from harebell.client.transport.dialling import Credentials
+from harebell.client.transport.dialling import Credentials, Dial
 from harebell.client.url import ConnectionParameters
 
 __all__ = ["Connection", "connect"]
@@ -35,19 +35,29 @@ def connect(
     heartbeat: int | None = None,
     context: ssl.SSLContext | None = None,
     sock: socket.socket | None = None,
+    dial: Dial | None = None,
+    dial_timeout: float | None = None,
     credentials: Credentials | None = None,
+    client_properties: Mapping[str, object] | None = None,
+    locale: str | None = None,
     backoff: Backoff | None = DEFAULT_BACKOFF,
     give_up_after: float | None = None,
 ) -> Connection:
     """An open connection of AMQP 0-10, to be used as a context manager or closed by the caller, by any thread.
 
-    url            as for `harebell.connect`; several are tried in turn
+    url            as for `harebell.connect`; several are tried in turn, and after a loss the other ones first
     timeout        seconds for connecting, and for each call that does not say otherwise, the wait for a lost connection
                    included; 30 when the URL says nothing
     heartbeat      seconds, within the broker's limits; wins over the URL's; 0 takes the longest that the broker allows
     context        a TLS context of your own, for amqps; wins over the URL's files
     sock           a connected socket to use: the URL gives all but the address, and the connection does not come back
+    dial           called with host and port at each dial, in some thread, for a connected socket: through a proxy, a
+                   tunnel. TLS and the login are the client's
+    dial_timeout   seconds for each host, login included; left out, `timeout` for a single one and 5 for each of several
     credentials    called at each dial, in some thread, for (user name, password or token)
+    client_properties  what the client says about itself, beside its own product, version and platform, or in place of
+                   them; the broker shows it
+    locale         of the broker's texts; en_US when left out, and brokers have no other
     backoff        delays between the attempts to come back; None: the connection ends with its transport
     give_up_after  seconds without a connection after which it is closed with RecoveryGaveUp; None is never
 
@@ -64,7 +74,11 @@ def connect(
             heartbeat=heartbeat,
             context=context,
             sock=sock,
+            dial=None if dial is None else in_a_thread(io, dial),
+            dial_timeout=dial_timeout,
             credentials=None if credentials is None else in_a_thread(io, credentials),
+            client_properties=client_properties,
+            locale=locale,
             backoff=backoff,
             give_up_after=give_up_after,
         )

@@ -89,7 +89,13 @@ class Handshake:
         }
         if self._parameters.name:
             properties["connection_name"] = self._parameters.name
-        self._engine.send_control(0, k.ConnectionStartOk(properties, mechanism, response, "en_US"))
+        properties.update(self._parameters.client_properties)  # type: ignore[arg-type]  # `url` has checked them
+        locale, locales = self._parameters.locale, [str(each) for each in control.locales]
+        if locale not in locales and locale != "en_US":  # every broker has this one
+            raise errors.LocalProtocolError(
+                f"the broker has no locale {locale!r}: it offers {', '.join(locales) or 'none'}"
+            )
+        self._engine.send_control(0, k.ConnectionStartOk(properties, mechanism, response, locale))
 
     def _tune(self, control: k.ConnectionTune) -> None:
         parameters = self._parameters
