@@ -11,9 +11,10 @@ import pytest
 
 import harebell
 from harebell import blocking, errors
+from harebell.broker import Broker
 from harebell.client import events as e
 from harebell.client.recovery.policy import Recovery
-from harebell.testing import Broker, FaultProxy
+from harebell.testing import FaultProxy
 from tests.client.outages import FAST, next_of
 from tests.client.scripted import Peer, scripted
 from tests.client.test_retries import served
