@@ -20,11 +20,19 @@ from harebell.client.recovery.policy import Backoff
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST, bodies, eventually, next_of
 from tests.client.publications.relay import Relay
+from tests.client.publications.ways import until
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(republish, "NACKED", Backoff(0.001, 0.01))
+
+
+class Later(Backoff):
+    """Pauses that outlast the test."""
+
+    def delay(self, attempt: int) -> float:
+        return 600.0
 
 
 @asynccontextmanager
@@ -224,19 +232,38 @@ async def test_what_is_nacked_waits_and_goes_through(harebell_url: str, other: C
     await other.queue_delete(name)
 
 
-async def test_what_is_nacked_again_and_again_ends_with_the_channel(
-    harebell_url: str, other: Channel, name: str
+async def test_a_close_between_two_attempts_that_were_nacked(
+    harebell_url: str, other: Channel, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is told Nacked: no attempt may have arrived."""
+    monkeypatch.setattr(republish, "NACKED", Later())
     await other.queue_declare(name, arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
     async with relayed(harebell_url) as (_, _, connection), connection.channel() as channel:
         await channel.confirm_select(on_nack="retry")
         call = asyncio.ensure_future(channel.publish(b"m", "", name))
         with pytest.raises(errors.ConfirmTimeout):
             await channel.publish(b"late", "", name, timeout=0.1)
+        await until(lambda: channel.statistics().nacked == 2)
         await channel.close()
         with pytest.raises(errors.Nacked) as caught:
             await call
-        assert type(caught.value) is errors.Nacked  # no attempt may have arrived
+        assert type(caught.value) is errors.Nacked
+    await other.queue_delete(name)
+
+
+async def test_a_close_with_an_attempt_on_the_wire(harebell_url: str, other: Channel, name: str) -> None:
+    """It is told PublishOrphaned: those before were nacked, and this one has no answer."""
+    await other.queue_declare(name, arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    async with relayed(harebell_url) as (relay, _, connection), connection.channel() as channel:
+        await channel.confirm_select(on_nack="retry")
+        call = asyncio.ensure_future(channel.publish(b"m", "", name))
+        await until(lambda: channel.statistics().nacked > 0)
+        relay.withholding = True
+        await until(lambda: relay.withheld > 0)
+        await channel.close()
+        with pytest.raises(errors.PublishOrphaned) as caught:
+            await call
+        assert isinstance(caught.value.__cause__, errors.ChannelClosed)
     await other.queue_delete(name)
 
 
