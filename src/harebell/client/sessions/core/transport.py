@@ -119,7 +119,7 @@ class SessionTransport(Wire):
         if not self.handshake.done:
             try:
                 self.handshake.receive(control)
-            except errors.AmqpError as error:
+            except errors.HarebellError as error:
                 self._fail(error)
                 self.closed()
                 return
