@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Returned as Returned,
     )
     from harebell.client.patterns.codec import JSON as JSON, Codec as Codec
+    from harebell.client.patterns.outbox import Outbox as Outbox, OutboxEntry as OutboxEntry, Relay as Relay
     from harebell.client.patterns.pending import Pending as Pending
     from harebell.client.patterns.pools import ChannelPool as ChannelPool
     from harebell.client.patterns.producer import Producer as Producer
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from harebell.client.patterns.streams.offsets import FileOffsets as FileOffsets, QueueOffsets as QueueOffsets
     from harebell.client.patterns.streams.reader import StreamReader as StreamReader
     from harebell.client.patterns.streams.super_stream import SuperStream as SuperStream
+    from harebell.client.patterns.sqlite_outbox import SQLiteOutbox as SQLiteOutbox
     from harebell.client.patterns.workers import Workers as Workers
     from harebell.client.recovery.policy import Backoff as Backoff, Recovery as Recovery
     from harebell.client.settling import Reject as Reject, Requeue as Requeue
@@ -61,6 +63,10 @@ __all__ = [
     "Codec",
     "Producer",
     "Pending",
+    "SQLiteOutbox",
+    "Relay",
+    "Outbox",
+    "OutboxEntry",
     "Workers",
     "QueueReader",
     "StreamReader",
@@ -101,6 +107,10 @@ _HOMES: Final = {
     "Codec": "harebell.client.patterns.codec",
     "Producer": "harebell.client.patterns.producer",
     "Pending": "harebell.client.patterns.pending",
+    "SQLiteOutbox": "harebell.client.patterns.sqlite_outbox",
+    "Relay": "harebell.client.patterns.outbox",
+    "Outbox": "harebell.client.patterns.outbox",
+    "OutboxEntry": "harebell.client.patterns.outbox",
     "Workers": "harebell.client.patterns.workers",
     "QueueReader": "harebell.client.patterns.reader",
     "StreamReader": "harebell.client.patterns.streams.reader",

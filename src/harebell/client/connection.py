@@ -40,6 +40,7 @@ from harebell.protocol.v091 import Table, TableLike, methods as m
 if TYPE_CHECKING:
     from harebell.client.patterns.codec import Codec
     from harebell.client.patterns.dead_letters import DeadLetters
+    from harebell.client.patterns.outbox import Outbox, Relay
     from harebell.client.patterns.pools import ChannelPool
     from harebell.client.patterns.producer import Producer
     from harebell.client.patterns.reader import QueueReader, Setup
@@ -312,6 +313,7 @@ class Connection:
         mandatory: bool = ...,
         timeout: float | None = ...,
         on_blocked: Callable[[str | None], object] | None = ...,
+        deduplicate: bool = ...,
         codec: None = ...,
     ) -> Producer[Message | bytes]: ...
     @overload
@@ -325,6 +327,7 @@ class Connection:
         mandatory: bool = ...,
         timeout: float | None = ...,
         on_blocked: Callable[[str | None], object] | None = ...,
+        deduplicate: bool = ...,
         codec: Codec[T],
     ) -> Producer[T]: ...
     def producer(
@@ -337,6 +340,7 @@ class Connection:
         mandatory: bool = True,
         timeout: float | None = None,
         on_blocked: Callable[[str | None], object] | None = None,
+        deduplicate: bool = False,
         codec: Codec[Any] | None = None,
     ) -> Producer[Any]:
         """Publishing with confirms: `async with connection.producer("orders") as producer`.
@@ -349,14 +353,30 @@ class Connection:
                     may listen, as behind a fanout exchange
         timeout     seconds for a publication, and for the confirms at the end; the connection's when left out
         on_blocked  called with the reason when the broker blocks publishers, and with None when it takes more again
+        deduplicate  give each publication a key of its own in the header x-deduplication-header, unless it has one: a
+                    queue with `x-message-deduplication` takes it once, however often it is published
         codec       bodies are values of its type, and it encodes them
         """
         from harebell.client.patterns.producer import Producer
 
         return Producer(
             self, exchange, window=window, on_orphan=on_orphan, on_nack=on_nack, mandatory=mandatory,
-            timeout=timeout, on_blocked=on_blocked, codec=codec,
+            timeout=timeout, on_blocked=on_blocked, deduplicate=deduplicate, codec=codec,
         )  # fmt: skip
+
+    def relay(
+        self, outbox: Outbox, *, window: int = 1000, interval: float = 0.5, timeout: float | None = None
+    ) -> Relay:
+        """Publish what an outbox holds: `async with connection.relay(outbox)`, or `await relay.run()`.
+
+        outbox    a `SQLiteOutbox`, or what has its four methods for another database
+        window    how many publications may be unconfirmed
+        interval  seconds between two looks into the outbox; `relay.wake()` has it look at once
+        timeout   seconds for up to 500 publications; those that are not confirmed by then are published again
+        """
+        from harebell.client.patterns.outbox import Relay
+
+        return Relay(self, outbox, window=window, interval=interval, timeout=timeout)
 
     def deliveries(
         self,

@@ -34,6 +34,7 @@ from harebell.client.channel import Channel
 from harebell.client.core.outcomes import late
 from harebell.client.messages import Confirmation, Message, OnNack, OnOrphan, Publication
 from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.patterns.deduplication import Keys
 from harebell.client.patterns.pending import Pending, Reports
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.publish_many import CHUNK
@@ -68,6 +69,7 @@ class Producer(Generic[T]):
         mandatory: bool = True,
         timeout: float | None = None,
         on_blocked: Callable[[str | None], object] | None = None,
+        deduplicate: bool = False,
         codec: Codec[T] | None = None,
     ) -> None:
         if window < 1:
@@ -82,6 +84,7 @@ class Producer(Generic[T]):
         self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
         self._on_blocked = on_blocked
         self._codec = codec
+        self._keys = Keys() if deduplicate else None
         self._opened: Channel | None = None
         self._reports = Reports(self._loop, on_orphan, on_nack, self._awaited, self._failure, self._finished)
         self._published = 0
@@ -187,7 +190,7 @@ class Producer(Generic[T]):
         and DeadlineExceeded, ConnectionLost, ChannelClosed when nothing was sent.
         """
         channel = self.channel
-        message = message_of(body, self._codec)
+        message = self._message(body)
         seconds = self._timeout if timeout is None else timeout
         if self._in_flight >= self._window:
             deadline = self._loop.time() + seconds
@@ -223,7 +226,7 @@ class Producer(Generic[T]):
         """
         exchange = self._exchange if exchange is None else exchange
         mandatory = self._mandatory if mandatory is None else mandatory
-        publication = Publication(message_of(body, self._codec), exchange, routing_key, mandatory)
+        publication = Publication(self._message(body), exchange, routing_key, mandatory)
         if self._in_flight >= self._window or not self._published % CHUNK or not self.channel.may_publish:
             await self._room(self._timeout if timeout is None else timeout)
         return self._send(publication)
@@ -281,7 +284,7 @@ class Producer(Generic[T]):
         return [pending.confirmation for pending in sent if pending.confirmation is not None]
 
     async def _put(self, publication: Publication, sent: list[Pending], seconds: float) -> None:
-        message = message_of(publication.message, self._codec)
+        message = self._message(publication.message)
         if message is not publication.message or publication.mandatory is None:
             publication = Publication(
                 message,
@@ -294,6 +297,11 @@ class Producer(Generic[T]):
             await self._room(seconds)
         pending = self._send(publication, taken=True)
         sent.append(pending)
+
+    def _message(self, body: object) -> Message | bytes:
+        """What to publish for this."""
+        message = message_of(body, self._codec)
+        return message if self._keys is None else self._keys.stamp(message)
 
     def _late(self, sent: list[Pending], seconds: float) -> errors.DeadlineExceeded:
         """The error of publish_many when its time is over."""
