@@ -150,6 +150,8 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 	@echo "torture: a client that is cut 3,000 times, and 1,000 times on RabbitMQ where there is one"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 3000 --restarts 20
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --restarts 3 --broker rabbitmq
+	@echo "torture: what is told of publications, with every policy in every way"
+	@HAREBELL_LAW=all $(BIN)/python -m pytest -q -n logical -o faulthandler_timeout=0 tests/client/publications
 	@echo "torture: sessions that move 200,000 messages while they are cut, each exactly once"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.ordeal
 	@echo "torture: 300 batches of Spark's sink over sessions, whose attempts die, the broker killed 100 times"

@@ -89,6 +89,7 @@ FILES = {
                 "events": _GIVES,
                 "test": _GIVES,
                 "producer": _TASKS,
+                "relay": _TASKS,
                 "deliveries": _TASKS,
                 "consume": _TASKS,
                 "dead_letters": _TASKS,

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from harebell.client.patterns.retry import DeadLetter as DeadLetter, Retry as Retry
     from harebell.client.patterns.rpc import Rpc as Rpc
     from harebell.client.patterns.server import Server as Server
+    from harebell.client.patterns.sqlite_outbox import SQLiteOutbox as SQLiteOutbox
     from harebell.client.patterns.streams.offsets import FileOffsets as FileOffsets, QueueOffsets as QueueOffsets
     from harebell.client.patterns.streams.reader import StreamReader as StreamReader
     from harebell.client.patterns.streams.super_stream import SuperStream as SuperStream
-    from harebell.client.patterns.sqlite_outbox import SQLiteOutbox as SQLiteOutbox
     from harebell.client.patterns.workers import Workers as Workers
     from harebell.client.recovery.policy import Backoff as Backoff, Recovery as Recovery
     from harebell.client.settling import Reject as Reject, Requeue as Requeue

@@ -33,6 +33,7 @@ INTERNAL: dict[type, set[str]] = {
 ASYNCIO_ONLY: dict[type, set[str]] = {
     connection.Connection: {
         "producer",
+        "relay",
         "deliveries",
         "consume",
         "stream",
