@@ -15,7 +15,7 @@ batches (`Consumer.receive`). `sessions` is the same for AMQP 0-10. The modules 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.confirms import Bulk, Confirmations
@@ -26,23 +26,50 @@ from harebell.client.blocking.harness import ChannelHarness, ConnectionHarness, 
 
 if TYPE_CHECKING:
     from harebell.client.blocking import sessions as sessions
+    from harebell.client.blocking.patterns.dead_letters import DeadLetters as DeadLetters
+    from harebell.client.blocking.patterns.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
+    from harebell.client.blocking.patterns.producer import Pending as Pending, Producer as Producer, Relay as Relay
+    from harebell.client.blocking.patterns.rpc import Rpc as Rpc, Server as Server
 
 __all__ = [
     "Bulk",
     "Channel",
     "ChannelHarness",
+    "ChannelPool",
     "Confirmations",
     "Connection",
     "ConnectionHarness",
+    "ConnectionPool",
     "Consumer",
+    "DeadLetters",
     "Events",
+    "Pending",
+    "Producer",
     "ReconnectSignal",
+    "Relay",
+    "Rpc",
+    "Server",
     "connect",
     "sessions",
 ]
 
 
+_PATTERNS: Final = {
+    "ChannelPool": "pools",
+    "ConnectionPool": "pools",
+    "DeadLetters": "dead_letters",
+    "Pending": "producer",
+    "Producer": "producer",
+    "Relay": "producer",
+    "Rpc": "rpc",
+    "Server": "rpc",
+}
+
+
 def __getattr__(name: str) -> object:
     if name == "sessions":  # loads the other dialect, which few programs need
         return import_module("harebell.client.blocking.sessions")
+    if name in _PATTERNS:
+        value: object = getattr(import_module(f"harebell.client.blocking.patterns.{_PATTERNS[name]}"), name)
+        return value
     raise AttributeError(f"module 'harebell.client.blocking' has no attribute {name!r}")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import socket
 import ssl
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from harebell.client import connection as asyncio_api
 from harebell.client.blocking.callbacks import Callbacks
@@ -23,12 +23,23 @@ from harebell.client.blocking.harness import ConnectionHarness
 from harebell.client.blocking.thread import IoThread, io_thread
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.connection import DEFAULT_RECOVERY
+from harebell.client.messages import Delivery, Message, OnNack, OnOrphan
 from harebell.client.middleware.registry import Middlewares
 from harebell.client.recovery.policy import Recovery
 from harebell.client.transport.dialling import Credentials, Dial
 from harebell.client.url import ConnectionParameters
 
-__all__ = ["Connection", "connect"]
+if TYPE_CHECKING:
+    from harebell.client.blocking.patterns.dead_letters import DeadLetters
+    from harebell.client.blocking.patterns.pools import ChannelPool
+    from harebell.client.blocking.patterns.producer import Producer, Relay
+    from harebell.client.blocking.patterns.rpc import Rpc, Server
+    from harebell.client.patterns.codec import Codec
+    from harebell.client.patterns.outbox import Outbox
+
+__all__ = ["Connection", "connect", "opening"]
+
+T = TypeVar("T")
 
 
 def connect(
@@ -71,26 +82,38 @@ def connect(
     event loop.
     """
     io = io_thread()
+    inner = io.run_or_undo(
+        _hang_up,
+        opening,
+        io,
+        url,
+        timeout=timeout,
+        heartbeat=heartbeat,
+        context=context,
+        sock=sock,
+        dial=dial,
+        dial_timeout=dial_timeout,
+        credentials=credentials,
+        client_properties=client_properties,
+        locale=locale,
+        recovery=recovery,
+        middleware=middleware,
+    )
+    return Connection(io, inner)
 
-    async def opened() -> asyncio_api.Connection:
-        inner = await asyncio_api.connect(
-            url,
-            timeout=timeout,
-            heartbeat=heartbeat,
-            context=context,
-            sock=sock,
-            dial=None if dial is None else in_a_thread(io, dial),
-            dial_timeout=dial_timeout,
-            credentials=None if credentials is None else in_a_thread(io, credentials),
-            client_properties=client_properties,
-            locale=locale,
-            recovery=recovery,
-            middleware=middleware,
-        )
-        io.connections.add(inner)
-        return inner
 
-    return Connection(io, io.run_or_undo(_hang_up, opened))
+async def opening(
+    io: IoThread, url: Any, *, dial: Dial | None = None, credentials: Credentials | None = None, **options: Any
+) -> asyncio_api.Connection:
+    """An asyncio connection on the I/O thread, with what `connect` was given."""
+    inner = await asyncio_api.connect(
+        url,
+        dial=None if dial is None else in_a_thread(io, dial),
+        credentials=None if credentials is None else in_a_thread(io, credentials),
+        **options,
+    )
+    io.connections.add(inner)
+    return inner
 
 
 def _hang_up(inner: asyncio_api.Connection) -> None:
@@ -131,6 +154,166 @@ class Connection(ForwardedConnection):
             return await self.inner.channel(timeout=timeout, middleware=middleware)
 
         return Channel(self, self.io.run_or_undo(_leave, opened))
+
+    # -- what stands above its channels ------------------------------------------------------------------------------
+
+    # Each module is loaded when it is first used.
+
+    @overload
+    def producer(
+        self,
+        exchange: str = ...,
+        *,
+        window: int = ...,
+        on_orphan: OnOrphan = ...,
+        on_nack: OnNack = ...,
+        mandatory: bool = ...,
+        timeout: float | None = ...,
+        on_blocked: Callable[[str | None], object] | None = ...,
+        deduplicate: bool = ...,
+        codec: None = ...,
+    ) -> Producer[Message | bytes]: ...
+    @overload
+    def producer(
+        self,
+        exchange: str = ...,
+        *,
+        window: int = ...,
+        on_orphan: OnOrphan = ...,
+        on_nack: OnNack = ...,
+        mandatory: bool = ...,
+        timeout: float | None = ...,
+        on_blocked: Callable[[str | None], object] | None = ...,
+        deduplicate: bool = ...,
+        codec: Codec[T],
+    ) -> Producer[T]: ...
+    def producer(
+        self,
+        exchange: str = "",
+        *,
+        window: int = 1000,
+        on_orphan: OnOrphan = "raise",
+        on_nack: OnNack = "raise",
+        mandatory: bool = True,
+        timeout: float | None = None,
+        on_blocked: Callable[[str | None], object] | None = None,
+        deduplicate: bool = False,
+        codec: Codec[Any] | None = None,
+    ) -> Producer[Any]:
+        """Publishing with confirms: `with connection.producer("orders") as producer`.
+
+        exchange    where to publish, unless a publication says otherwise
+        window      how many publications may be unconfirmed; further ones wait
+        on_orphan   what becomes of a publication that was written and gets no answer, as for `channel.confirm_select`
+        on_nack     what becomes of one that the broker refuses, as there
+        mandatory   have what reaches no queue raise Unroutable, unless a publication says otherwise; False where nobody
+                    may listen, as behind a fanout exchange
+        timeout     seconds for a publication, and for the confirms at the end; the connection's when left out
+        on_blocked  called, on a thread of its own, with the reason when the broker blocks publishers, and with None
+                    when it takes more again
+        deduplicate  give each publication a key of its own in the header x-deduplication-header, unless it has one: a
+                    queue with `x-message-deduplication` takes it once, however often it is published
+        codec       bodies are values of its type, and it encodes them, on the calling thread
+        """
+        from harebell.client.blocking.patterns.producer import Producer
+
+        put = self.callbacks.put
+        with self.io.turn:
+            inner = self.inner.producer(
+                exchange, window=window, on_orphan=on_orphan, on_nack=on_nack, mandatory=mandatory, timeout=timeout,
+                on_blocked=None if on_blocked is None else lambda reason: put(on_blocked, reason),
+                deduplicate=deduplicate,
+            )  # fmt: skip
+        return Producer(self, inner, codec)
+
+    def relay(
+        self, outbox: Outbox, *, window: int = 1000, interval: float = 0.5, timeout: float | None = None
+    ) -> Relay:
+        """Publish what an outbox holds: `with connection.relay(outbox)`, or `relay.run()` on a thread.
+
+        outbox    a `SQLiteOutbox`, or what has its four coroutines for another database; they run on the I/O thread,
+                  and must not block
+        window    how many publications may be unconfirmed
+        interval  seconds between two looks into the outbox; `relay.wake()` has it look at once
+        timeout   seconds for up to 500 publications; those that are not confirmed by then are published again
+        """
+        from harebell.client.blocking.patterns.producer import Relay
+
+        with self.io.turn:
+            inner = self.inner.relay(outbox, window=window, interval=interval, timeout=timeout)
+        return Relay(self, inner)
+
+    def dead_letters(self, queue: str, *, prefetch: int = 100, timeout: float | None = None) -> DeadLetters:
+        """An iterator over a dead-letter queue: each DeadLetter says why it is there; acknowledge its `delivery`."""
+        from harebell.client.blocking.patterns.dead_letters import DeadLetters
+
+        return DeadLetters(self, queue, prefetch, timeout)
+
+    @overload
+    def rpc(
+        self, exchange: str = ..., *, timeout: float | None = ..., codec: None = ...
+    ) -> Rpc[Message | bytes, Delivery]: ...
+    @overload
+    def rpc(self, exchange: str = ..., *, timeout: float | None = ..., codec: Codec[T]) -> Rpc[object, T]: ...
+    def rpc(
+        self, exchange: str = "", *, timeout: float | None = None, codec: Codec[Any] | None = None
+    ) -> Rpc[Any, Any]:
+        """Remote calls: `with connection.rpc() as rpc: reply = rpc.call(b"...", "resize")`.
+
+        exchange  where requests go, unless a call says otherwise
+        timeout   seconds for a call; the connection's when left out
+        codec     encodes requests and decodes replies, on the calling thread; these are of its type, those need not be
+        """
+        from harebell.client.blocking.patterns.rpc import Rpc
+
+        with self.io.turn:
+            inner = self.inner.rpc(exchange, timeout=timeout)
+        return Rpc(self, inner, codec)
+
+    def serve(
+        self,
+        queue: str,
+        handler: Callable[..., object],
+        *,
+        workers: int = 16,
+        prefetch: int | None = None,
+        on_error: Callable[[Delivery, Exception], object] | None = None,
+        grace: float = 30,
+        codec: Codec[Any] | None = None,
+        timeout: float | None = None,
+    ) -> Server:
+        """The other end of `rpc`: what the handler returns for a request is the reply, what it raises RemoteError.
+
+        handler   a plain function, called on a thread with each Delivery, with a codec: with the value and the Delivery
+        workers   how many threads
+        prefetch  how many requests may be under way; twice the workers when left out
+        on_error  called, on a thread, with the delivery and the error of each failure
+        grace     seconds that handlers have to finish when the server is stopped
+        codec     decodes requests and encodes replies, on the handler's thread
+        timeout   seconds for subscribing and for publishing a reply
+        """
+        from harebell.client.blocking.patterns.rpc import Server
+
+        return Server(
+            self, queue, handler, workers=workers, prefetch=prefetch, on_error=on_error, grace=grace, codec=codec,
+            timeout=timeout,
+        )  # fmt: skip
+
+    def channel_pool(
+        self,
+        max_size: int = 10,
+        *,
+        setup: Callable[[Channel], object] | None = None,
+        idle: float | None = 60,
+        timeout: float = 30,
+    ) -> ChannelPool:
+        """Channels to borrow: `with connection.channel_pool() as pool`, `with pool.acquire() as channel`.
+
+        The arguments are those of `ChannelPool`.
+        """
+        from harebell.client.blocking.patterns.pools import ChannelPool
+
+        return ChannelPool(self, max_size, setup=setup, idle=idle, timeout=timeout)
 
     def __enter__(self) -> Self:
         return self

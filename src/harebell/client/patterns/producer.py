@@ -224,12 +224,28 @@ class Producer(Generic[T]):
 
         Waits for room in the window, for a broker that blocks, and for the end of an outage, at most `timeout` seconds.
         """
-        exchange = self._exchange if exchange is None else exchange
-        mandatory = self._mandatory if mandatory is None else mandatory
-        publication = Publication(self._message(body), exchange, routing_key, mandatory)
-        if self._in_flight >= self._window or not self._published % CHUNK or not self.channel.may_publish:
+        publication = self._publication(body, routing_key, exchange, mandatory)
+        if not self.has_room:
             await self._room(self._timeout if timeout is None else timeout)
         return self._send(publication)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `publish_soon` would not wait now; other tasks have had their turn lately, too."""
+        return self._in_flight < self._window and self._published % CHUNK > 0 and self.channel.may_publish
+
+    def begin(
+        self, body: T | Message, routing_key: str = "", *, exchange: str | None = None, mandatory: bool | None = None
+    ) -> Pending:
+        """As `publish_soon`, without waiting: for those that have seen that it `has_room`."""
+        return self._send(self._publication(body, routing_key, exchange, mandatory))
+
+    def _publication(
+        self, body: T | Message, routing_key: str, exchange: str | None, mandatory: bool | None
+    ) -> Publication:
+        exchange = self._exchange if exchange is None else exchange
+        mandatory = self._mandatory if mandatory is None else mandatory
+        return Publication(self._message(body), exchange, routing_key, mandatory)
 
     async def publish_many(
         self,

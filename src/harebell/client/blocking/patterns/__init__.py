@@ -1,0 +1,1 @@
+"""What stands above a blocking connection's channels: the twins of `harebell.client.patterns`."""
