@@ -29,7 +29,10 @@ def methods_in(data: bytes) -> list[str]:
     while at < len(data):
         size = int.from_bytes(data[at + 3 : at + 7], "big")
         if data[at] == m.FRAME_METHOD:
-            names.append(m.METHODS[data[at + 7 : at + 11]].NAME)
+            method = m.METHODS[data[at + 7 : at + 11]].decode(data[at + 7 : at + 7 + size])
+            assert not getattr(method, "no_wait", False)  # as the page says
+            assert not getattr(method, "no_local", False)
+            names.append(method.NAME)
         at += 7 + size + 1
     return names
 
