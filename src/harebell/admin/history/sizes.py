@@ -44,6 +44,8 @@ def sizes(queue: Queue, unacked: int) -> Sizes:
         return Sizes(size, 0, 0, 0, 1.0, PER_QUEUE)
     if not isinstance(queue, ClassicQueue):
         return Sizes(0, 0, 0, 0, 0.0, PER_QUEUE)
+    if not count:  # most queues, mostly
+        return Sizes(0, 0, 0, 0, float(queue.stored), PER_QUEUE)
     held, bytes_held, persistent = _in_memory(queue)
     average = bytes_held / held if held else 0.0
     ready = bytes_held if held == count else round(average * count)
