@@ -9,15 +9,12 @@ import asyncio
 import contextlib
 import os
 import sys
-import uuid
 from collections import Counter
-from pathlib import Path
 
 import harebell
 from harebell.errors import SessionStateLost
 
 URL = os.environ.get("HAREBELL_URL", "amqp://localhost")
-DECISIONS = Path("decisions")  # a line for each transaction that is to be committed
 BATCH = 50
 
 
@@ -32,24 +29,19 @@ async def fill(session, count):
 
 
 async def work(session):
-    await finish(session)
     made = 0
     while True:
-        xid = harebell.sessions.Xid(uuid.uuid4().hex.encode())
         try:
-            async with session.branch(xid):
+            async with session.transaction():
                 orders = []
                 while len(orders) < BATCH and (order := await session.get("orders")) is not None:
                     orders.append(order)
                 await session.publish_many(message(b"invoice for " + order.body, "invoices") for order in orders)
                 for order in orders:
                     order.accept()
-            await session.prepare(xid)  # from here on the broker keeps it over a kill
-            decide(xid)  # and from here on it will be committed
-            await session.commit(xid)
         except SessionStateLost:
             print("the broker was gone", flush=True)
-            await finish(session)
+            await begin_again(session)
             continue
         made += len(orders)
         print(made, "invoices", flush=True)
@@ -57,27 +49,11 @@ async def work(session):
             return
 
 
-def decide(xid):
-    with DECISIONS.open("ab") as file:
-        file.write(xid.global_id + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def decided():
-    return set(DECISIONS.read_bytes().split()) if DECISIONS.exists() else set()
-
-
-async def finish(session):
-    """Commit what was decided, and roll the rest back: at the start, and when the broker was gone."""
-    commits = decided()
-    while True:
+async def begin_again(session):
+    """The broker knows nothing of the session any more: what was committed is done, and nothing else."""
+    while session.state_lost is not None:
         with contextlib.suppress(SessionStateLost):
-            if session.state_lost is not None:
-                await session.start_over()
-            for xid in await session.in_doubt():
-                await (session.commit(xid) if xid.global_id in commits else session.rollback(xid))
-            return
+            await session.start_over()
 
 
 async def check(session):

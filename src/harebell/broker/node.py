@@ -41,6 +41,7 @@ from harebell.broker.store.private import FOLDER
 from harebell.broker.store.store import Store
 from harebell.broker.timers import Timers
 from harebell.broker.transactions.branches import Branches
+from harebell.broker.transactions.commits import Commits
 from harebell.broker.vhost import VirtualHost, described
 from harebell.config import Limits
 from harebell.errors import AmqpError, ConnectionForced, InternalError, InvalidArgument, ResourceDeleted
@@ -158,8 +159,10 @@ class Node:
         )
         positions = self.store.positions
         positions.waits = lambda: self.catalog.changed
-        positions.later = lambda call: self.timers.at(self.timers.now() + POSITION_MS, call)
-        self.branches = Branches(self.vhosts, self.batch, self.timers, self.store.prepared, positions)
+        prepared = self.store.prepared
+        positions.later = prepared.later = lambda call: self.timers.at(self.timers.now() + POSITION_MS, call)
+        self.branches = Branches(self.vhosts, self.batch, self.timers, prepared, positions)
+        self.commits = Commits(self.batch, prepared, positions)
         self.lobby = VirtualHost(self, "")  # the virtual host of a connection until connection.open
 
     def new_vhost(self, name: str) -> VirtualHost:

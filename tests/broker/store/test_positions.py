@@ -122,14 +122,19 @@ def test_what_is_covered_follows_the_disk() -> None:
     assert bench.commit.covered == 0
     bench.commit.run()
     assert (bench.commit.synced, bench.commit.covered) == (2, 1)
-    bench.positions.busy += 1
+    works = [bench.positions.begin_work() for _ in range(2)]
     bench.positions.moved(session, half(2).save)
     bench.sync()
-    assert bench.commit.covered == 1
-    bench.positions.busy -= 1
-    bench.positions.moved(session, half(3).save)
     bench.sync()
-    assert (bench.commit.synced, bench.commit.covered) == (4, 3)
+    assert (bench.commit.synced, bench.commit.covered) == (4, 2)  # the last one before they began
+    works.append(bench.positions.begin_work())
+    bench.positions.end_work(works.pop(0))
+    bench.positions.end_work(works.pop(0))
+    bench.sync()
+    assert (bench.commit.synced, bench.commit.covered) == (5, 4)  # though there is always one
+    bench.positions.end_work(works.pop())
+    bench.sync()
+    assert (bench.commit.synced, bench.commit.covered) == (6, 5)
 
 
 def test_a_position_waits_for_the_catalog() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.store import prepared as module
 from harebell.broker.store.positions import NUMBER
-from harebell.broker.store.prepared import KeptBranch, KeptMessage, PreparedBranches
+from harebell.broker.store.prepared import LOCAL, KeptBranch, KeptMessage, PreparedBranches
 from harebell.protocol.v091 import Content, Properties
 from harebell.protocol.v091.content import encode_content
 from tests.broker.store.faults import Disk, HandCommit
@@ -193,6 +194,63 @@ def test_another_size_than_at_the_last_stop_is_damage(caplog: pytest.LogCaptureF
     del bench.disk.file(str(PATH))[:]
     assert bench.start(size) == []
     assert "is gone or empty" in caplog.text
+
+
+def test_a_commit_in_parts_is_there_when_its_last_one_is() -> None:
+    bench = Bench()
+    kept, whole = branch(), branch()
+    kept.xid, kept.rejected = LOCAL, [("q", 9)]
+    first, second = kept.messages
+    kept.messages, kept.taken = [first], []
+    bench.branches.keep_part(kept)
+    bench.branches.flush()
+    assert bench.restart() == []
+    bench.branches.keep_part(kept)
+    kept.messages, kept.taken = [second], whole.taken
+    bench.branches.keep(kept, decided=True)
+    bench.branches.flush()
+    for _ in range(2):
+        (found,) = bench.restart()
+        kept.messages, kept.rejected = [first, second], [("q", 9), ("q", 9)]  # each part had it here
+        assert same(found, kept)
+        assert found.rejected == kept.rejected
+        assert (found.xid, found.decided) == (LOCAL, True)
+
+
+def test_the_end_of_a_commit_is_written_later() -> None:
+    bench = Bench()
+    kept, calls, over = bench.keep(decided=True), list[Callable[[], None]](), list[int]()
+    bench.branches.later = calls.append
+    bench.commit.run()
+    bench.branches.end_later(kept.key, lambda: over.append(1))
+    bench.branches.end_later(bench.keep(decided=True).key, lambda: over.append(2))
+    bench.branches.advance()
+    assert over == []
+    bench.commit.run()
+    bench.branches.advance()
+    assert over == [1]  # it went with the record that came next
+    bench.changed = 0
+    for call in calls:
+        call()
+    assert bench.changed == 1
+    bench.branches.flush()
+    bench.commit.run()
+    bench.branches.advance()
+    assert over == [1, 2]
+    assert bench.restart() == []
+
+
+def test_after_damage_commits_stay_as_they_are() -> None:
+    bench = Bench()
+    kept = branch()
+    kept.xid = LOCAL
+    bench.branches.keep(kept, decided=True)
+    bench.branches.flush()
+    size = len(bench.disk.file(str(PATH)))
+    bench.keep()
+    bench.keep()
+    bench.disk.file(str(PATH))[size + 40] ^= 1
+    assert bench.restart() == []
 
 
 def test_a_long_file_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """Move messages from queue to queue while the broker is killed again and again, and count what comes.
 
-    python -m tests.client.sessions.moves [--kills 100] [--seed 1]
+    python -m tests.client.sessions.moves [--plain] [--kills 100] [--messages 0] [--seed 1]
 
 A session publishes numbers to a durable queue. Another one moves them to a second queue, some at a time, each time in a
 branch of a distributed transaction: it prepares, decides, and commits; after a loss it asks what is in doubt, commits
-what it had decided, and rolls the rest back. The process is killed (SIGKILL) after random times and started again. In
-the end each number is in the second queue once, in order, and none is in the first.
+what it had decided, and rolls the rest back. With `--plain` it is `session.transaction()`, and after a loss it begins
+again. The process is killed (SIGKILL) after random times and started again. In the end each number is in the second
+queue once, in order, and none is in the first.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import random
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import harebell
 from harebell import errors
-from harebell.client.sessions import Connection, Delivery, Session, Xid, connect
+from harebell.client.sessions import Connection, Consumer, Delivery, Session, Xid, connect
 from tests.client.outages import eventually
 from tests.client.sessions.kills import PAUSES, TIMEOUT, Figures, kept, progress
 from tests.client.sessions.kit import FAST
@@ -33,10 +35,16 @@ __all__ = ["endured"]
 
 FROM, TO = "from", "to"
 MOST = 50  # messages of a branch
+MOST_PLAIN = 500  # ... of a transaction of the session
+IDLE = 0.2  # seconds without a message, after which it is asked whether all have been moved
 
 
-async def endured(kills: int, seed: int) -> Figures:
-    """What came of it."""
+async def endured(kills: int, seed: int, *, plain: bool = False, least: int = 0) -> Figures:
+    """What came of it.
+
+    plain  transactions of the class tx
+    least  so many messages are published, at least
+    """
     began, chance = time.monotonic(), random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "data")
@@ -47,8 +55,9 @@ async def endured(kills: int, seed: int) -> Figures:
                 for queue in (FROM, TO):
                     await session.queue_declare(queue, durable=True)
             enough = asyncio.Event()
-            publishing = asyncio.create_task(_publish(connection, enough))
-            moving = asyncio.create_task(_move(connection, publishing, random.Random(seed)))
+            publishing = asyncio.create_task(_publish(connection, enough, least, MOST_PLAIN if plain else MOST // 2))
+            move = _move_plainly if plain else _move
+            moving = asyncio.create_task(move(connection, publishing, random.Random(seed)))
             for number in range(kills):
                 await asyncio.sleep(chance.uniform(*PAUSES))
                 if publishing.done() or moving.done():
@@ -68,18 +77,20 @@ async def endured(kills: int, seed: int) -> Figures:
     return Figures(kills, messages, lost, doubled, found == sorted(found), time.monotonic() - began)
 
 
-async def _publish(connection: Connection, enough: asyncio.Event) -> int:
-    """Publish numbers until it is enough. Returns how many."""
+async def _publish(connection: Connection, enough: asyncio.Event, least: int, some: int) -> int:
+    """Publish numbers, some at a time, until it is enough. Returns how many."""
     numbers = itertools.count()
+    published = 0
     async with connection.session("publisher", timeout=int(TIMEOUT)) as session:
-        while not enough.is_set():
-            await session.publish_many([_publication(next(numbers), FROM) for _ in range(20)])
-            await eventually(lambda: _has_room(session, enough))
-    return next(numbers)
+        while not enough.is_set() or published < least:
+            await session.publish_many([_publication(next(numbers), FROM) for _ in range(some)])
+            published += some
+            await eventually(partial(_has_room, session, enough, 20 * some, published < least))
+    return published
 
 
-async def _has_room(session: Session, enough: asyncio.Event) -> bool:
-    return enough.is_set() or await session.message_count(FROM) < 10 * MOST
+async def _has_room(session: Session, enough: asyncio.Event, most: int, more: bool) -> bool:
+    return (enough.is_set() and not more) or await session.message_count(FROM) < most
 
 
 async def _move(connection: Connection, publishing: asyncio.Task[int], chance: random.Random) -> None:
@@ -96,6 +107,37 @@ async def _move(connection: Connection, publishing: asyncio.Task[int], chance: r
                 continue
             if last and not moved:
                 return
+
+
+async def _move_plainly(connection: Connection, publishing: asyncio.Task[int], chance: random.Random) -> None:
+    """As `_move`, in transactions of the session."""
+    async with connection.session("mover", timeout=int(TIMEOUT)) as session:
+        consumer = session.consume(FROM, window=4 * MOST_PLAIN)
+        while True:
+            try:
+                if not await _move_what_is_there(session, consumer, chance.randrange(1, MOST_PLAIN + 1)):
+                    last = publishing.done()
+                    if await session.message_count(TO) >= (publishing.result() if last else 1 << 62):
+                        return
+            except errors.SessionStateLost:
+                await _resolve(session, set())
+                consumer = session.consume(FROM, window=4 * MOST_PLAIN)
+
+
+async def _move_what_is_there(session: Session, consumer: Consumer, most: int) -> bool:
+    """Move up to `most` messages in a transaction. Returns whether there were any."""
+    try:
+        async with asyncio.timeout(IDLE):
+            taken = [await anext(consumer)]
+    except TimeoutError:
+        return False
+    async with session.transaction():
+        while len(taken) < most and consumer.buffered:
+            taken.append(await anext(consumer))
+        await session.publish_many([_publication(int(delivery.body), TO) for delivery in taken])
+        for delivery in taken:
+            delivery.accept()
+    return True
 
 
 async def _move_some(session: Session, xid: Xid, most: int, decided: set[Xid]) -> int:
@@ -129,11 +171,13 @@ def _publication(number: int, queue: str) -> harebell.Publication:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--plain", action="store_true", help="session.transaction() in place of branches")
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--messages", type=int, default=0, help="at least so many")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     logging.getLogger("harebell").setLevel(logging.CRITICAL)  # a line for each lost connection is too much
-    figures = asyncio.run(endured(arguments.kills, arguments.seed))
+    figures = asyncio.run(endured(arguments.kills, arguments.seed, plain=arguments.plain, least=arguments.messages))
     print(f"moved exactly once: {figures} (seed {arguments.seed})")
     return not figures.good
 

@@ -18,8 +18,9 @@ async def test_each_message_once_though_the_broker_is_killed() -> None:
 
 
 @pytest.mark.slow
-async def test_each_message_is_moved_once_though_the_broker_is_killed() -> None:
+@pytest.mark.parametrize("plain", [False, True], ids=["branches", "transactions"])
+async def test_each_message_is_moved_once_though_the_broker_is_killed(plain: bool) -> None:
     seed = random.randrange(1 << 30)
-    figures = await moves.endured(4, seed)
+    figures = await moves.endured(4, seed, plain=plain)
     assert figures.good, f"{figures} (seed {seed})"
     assert figures.messages > 0

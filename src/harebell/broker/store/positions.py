@@ -90,7 +90,6 @@ class Positions:
     """The sessions that survive a restart.
 
     known    those of before, by virtual host, user and name, that have not come back yet
-    busy     commands that were begun, stored something, and are not complete: nothing is covered meanwhile
     waits    whether a position must not be written yet: declarations that it has are not on disk
     later    calls back a little later: nobody waits for a position but old segments
     """
@@ -102,16 +101,16 @@ class Positions:
         expected: int | None = None,
     ) -> None:  # fmt: skip
         self.known: dict[tuple[str, str, bytes], Known] = {}
-        self.busy = 0
         self.waits: Callable[[], bool] = lambda: False
         self.later: Callable[[Callable[[], None]], object] = lambda call: call()
         self._file = RecordFile(path, commit, files, expected)
         self._commit, self._changed = commit, changed
+        self._busy: dict[object, int] = {}  # works that store numbers, and the last sync before each of them
         self._live: dict[bytes, _Live] = {}
         self._moved: dict[bytes, Callable[[], bytes]] = {}
         self._begun: list[bytes] = []  # records to write before the positions
         self._covering: deque[tuple[int, int]] = deque()  # tickets, and the syncs that they cover
-        self._dirty = False
+        self._dirty = self._covers = False
 
     # -- after a restart -----------------------------------------------------------------------------------------
 
@@ -208,9 +207,18 @@ class Positions:
         self._file.sync()
         self._touch()
 
-    def cover(self) -> None:
-        """Let queues forget the numbers of what is complete: nothing is `busy` any more."""
-        self._touch()
+    def begin_work(self) -> object:
+        """Let no number be forgotten that is stored from now on, until `end_work` gets what this returns."""
+        work = object()
+        self._busy[work] = self._commit.synced
+        return work
+
+    def end_work(self, work: object) -> None:
+        """What the work has stored is complete."""
+        del self._busy[work]
+        if not self._moved and not self._covers:
+            self._covers = True
+            self.later(self._touch)
 
     def _touch(self) -> None:
         if not self._dirty:
@@ -233,8 +241,8 @@ class Positions:
         ticket = self._file.append(b"".join(self._begun + moved))
         self._begun.clear()
         self._moved.clear()
-        if not self.busy:
-            self._covering.append((ticket, synced))
+        self._covers = False
+        self._covering.append((ticket, next(iter(self._busy.values()), synced)))
         if self._file.size > LONG and self._file.size > 4 * sum(live.size for live in self._live.values()):
             self._rewrite()
         return ticket

@@ -1,22 +1,25 @@
-"""The branches of distributed transactions that are prepared, or whose commit has begun: all or nothing, over a kill.
+"""Transactions that are prepared, or whose commit has begun: all or nothing, over a kill.
 
-And those whose outcome is not their manager's, until it forgets them: mixed, or decided by an administrator.
+They are branches of distributed transactions, and commits of the class tx, whose xid is `LOCAL`. Those branches are
+here, too, whose outcome is not their manager's, until it forgets them: mixed, or decided by an administrator.
 
-The records of the file (`record_file`) are of branches:
+The records of the file (`record_file`) are of branches, or of such commits:
 
     kind 1  the branch is prepared: what it holds
     kind 2  it is to be committed: what it holds, or nothing, when that was said before
     kind 3  it is over: its messages are in their queues, and those that it took are settled; or it was rolled back
     kind 4  as kind 2, by an administrator's decision
     kind 5  it is over, but to be forgotten: what became of it
+    kind 6  a part of what it holds: more follows, the last in a record of kind 2, without which nothing was begun
 
 What a branch holds is JSON, its length before it (u32), and the frames of its messages behind it. The JSON has the xid,
 the virtual host, the user, the messages (queues, address, other marks, number of bytes) and the places in queues of
-the messages that it took; in a record of kind 5 there are none of both, but the outcome.
+the messages that it took, or rejected; in a record of kind 5 there are none of these, but the outcome.
 
 A commit that was interrupted is done again at the start: each message is stored with the branch and its place in it
 (`positions.NUMBER`), so that a queue that has it does not get it again. After damage all branches that can be read are
-in doubt: no commit is done again, because it may be over.
+in doubt: no commit is done again, because it may be over. Commits of the class tx stay as they are then: what was
+answered is whole on disk, and needs no record.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ import logging
 import os
 import secrets
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from harebell.broker.message import STORED_CHANNEL, Address, MarkedMessage, Message
+from harebell.broker.message import STORED_CHANNEL, Address, MarkedMessage, Message, NumberedMessage
 from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.positions import NUMBER
@@ -38,7 +42,7 @@ from harebell.broker.store.queue_log.journal import decode_marks, encode_marks
 from harebell.broker.store.record_file import RecordFile, record
 from harebell.protocol.v091.content import stored_content
 
-__all__ = ["KeptBranch", "KeptMessage", "PreparedBranches"]
+__all__ = ["LOCAL", "KeptBranch", "KeptMessage", "PreparedBranches"]
 
 log = logging.getLogger("harebell.broker.transactions")
 
@@ -49,7 +53,12 @@ _COMMITTED: Final = 2
 _OVER: Final = 3
 _COMMITTED_BY_HAND: Final = 4
 _TO_FORGET: Final = 5
+_PART: Final = 6
 _DECIDED: Final = (_COMMITTED, _COMMITTED_BY_HAND)
+
+
+LOCAL: Final = (-1, b"", b"")
+"""In place of an xid: a commit of the class tx. On the wire a format is not negative."""
 
 
 class KeptMessage(NamedTuple):
@@ -64,13 +73,16 @@ class KeptBranch:
 
     key       how it is known there
     taken     queue and place of each message that it took
+    rejected  the same of each that it rejects
     decided   it is to be committed
     by_hand   an administrator has decided that
     outcome   what became of it, when it is over, but to be forgotten; else ""
     stored    the queues that have a message of the branch already, by its place in the branch
     """
 
-    __slots__ = ("by_hand", "decided", "key", "messages", "outcome", "stored", "taken", "user", "vhost", "xid")
+    __slots__ = (
+        "by_hand", "decided", "key", "messages", "outcome", "rejected", "stored", "taken", "user", "vhost", "xid",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -86,6 +98,7 @@ class KeptBranch:
         self.user = user
         self.messages = messages
         self.taken = taken
+        self.rejected: list[tuple[str, int]] = []
         self.decided = self.by_hand = False
         self.outcome = ""
         self.stored: dict[int, set[str]] = {}
@@ -106,6 +119,7 @@ class KeptBranch:
                 "user": self.user,
                 "messages": told,
                 "taken": self.taken,
+                **({"rejected": self.rejected} if self.rejected else {}),
                 **({"outcome": self.outcome} if self.outcome else {}),
             }
         ).encode()
@@ -125,12 +139,21 @@ class KeptBranch:
         form, global_id, branch_id = told["xid"]
         xid = (form, b64decode(global_id), b64decode(branch_id))
         self = cls(xid, told["vhost"], told["user"], messages, [(queue, place) for queue, place in told["taken"]])
+        self.rejected = [(queue, place) for queue, place in told.get("rejected", ())]
         self.outcome = told.get("outcome", "")
         return self
+
+    def extend(self, part: KeptBranch) -> None:
+        """Add what the next record of it has."""
+        self.messages += part.messages
+        self.taken += part.taken
+        self.rejected += part.rejected
 
     def numbered(self, place: int) -> Message:
         """The message at that place, with its number."""
         message = self.messages[place].message
+        if type(message) is Message:
+            return NumberedMessage(message.address, message.content, NUMBER.pack(self.key, place))
         return MarkedMessage(
             message.address, message.content, message.keys, message.bcc,
             died=message.died, ttl=message.ttl, origin=message.origin, number=NUMBER.pack(self.key, place),
@@ -138,7 +161,10 @@ class KeptBranch:
 
 
 class PreparedBranches:
-    """The file. `found` are the branches of before a restart, until somebody takes them."""
+    """The file. `found` are the branches of before a restart, until somebody takes them.
+
+    later  calls back a little later: nobody waits for the end of a commit
+    """
 
     deleted = False  # as a Writer of the batch
 
@@ -147,10 +173,14 @@ class PreparedBranches:
         expected: int | None = None,
     ) -> None:  # fmt: skip
         self.found: dict[bytes, KeptBranch] = {}
+        self.later: Callable[[Callable[[], None]], object] = lambda call: call()
         self._file = RecordFile(path, commit, files, expected)
-        self._changed = changed
+        self._commit, self._changed = commit, changed
         self._live: dict[bytes, bytes] = {}  # the records of each branch that is not over
         self._new: list[bytes] = []
+        self._over: list[tuple[bytes, Callable[[], None]]] = []  # ends to be written with what comes next
+        self._written: deque[tuple[int, list[tuple[bytes, Callable[[], None]]]]] = deque()  # by the sync of that ticket
+        self._dirty = False
 
     def recover(self) -> None:
         """Read the file, and write it anew if it has anything. OSError when the disk refuses."""
@@ -162,20 +192,28 @@ class PreparedBranches:
             )  # fmt: skip
         elif torn:
             log.warning("%s: cut %d bytes of a torn record at its end", self._file, torn)
+        parts = set[bytes]()  # of those whose last record is to come
         for kind, key, payload in records:
             if kind == _OVER:
                 self.found.pop(key, None)
                 self._live.pop(key, None)
                 continue
             if payload:
-                self.found[key] = branch = KeptBranch.decode(payload)
-                branch.key = key
+                branch = KeptBranch.decode(payload)
+                if key in parts:
+                    self.found[key].extend(branch)
+                else:
+                    self.found[key], branch.key = branch, key
+                (parts.add if kind == _PART else parts.discard)(key)
             if key in self.found:
                 branch = self.found[key]
                 branch.decided = kind in _DECIDED and not damage
                 branch.by_hand = kind == _COMMITTED_BY_HAND and not damage
                 before = b"" if kind == _TO_FORGET else self._live.get(key, b"")
                 self._live[key] = before + record(kind, key, payload)
+        for key, branch in tuple(self.found.items()):
+            if key in parts or (branch.xid == LOCAL and not branch.decided):
+                del self.found[key], self._live[key]
         if self._file.size:
             self._file.rewrite(b"".join(self._live.values()))
 
@@ -191,8 +229,13 @@ class PreparedBranches:
 
     def keep(self, branch: KeptBranch, *, decided: bool) -> None:
         """Write what a branch holds: it is prepared, or `decided`, which is its commit in one phase."""
-        branch.key, branch.decided = secrets.token_bytes(8), decided
+        branch.key, branch.decided = branch.key or secrets.token_bytes(8), decided
         self._add(branch.key, record(_COMMITTED if decided else _PREPARED, branch.key, branch.encode()))
+
+    def keep_part(self, branch: KeptBranch) -> None:
+        """Write a part of what a branch holds, before the rest of it is kept."""
+        branch.key = branch.key or secrets.token_bytes(8)
+        self._add(branch.key, record(_PART, branch.key, branch.encode()))
 
     def decide(self, branch: KeptBranch, *, by_hand: bool) -> None:
         """Write that a prepared branch is to be committed."""
@@ -211,32 +254,52 @@ class PreparedBranches:
         del self._live[branch.key]
         self._touch(record(_OVER, branch.key))
 
+    def end_later(self, key: bytes, then: Callable[[], None]) -> None:
+        """Write a little later that a commit is over, and then call back when that is on disk."""
+        del self._live[key]
+        if not self._over:
+            self.later(self._touch_over)
+        self._over.append((record(_OVER, key), then))
+
+    def _touch_over(self) -> None:
+        if self._over:
+            self._touch(b"")
+
     def _add(self, key: bytes, data: bytes) -> None:
         self._live[key] = self._live.get(key, b"") + data
         self._touch(data)
 
     def _touch(self, data: bytes) -> None:
-        if not self._new:
-            self._changed(self)
         self._new.append(data)
+        if not self._dirty:
+            self._dirty = True
+            self._changed(self)
 
     # -- as a Writer of the batch --------------------------------------------------------------------------------
 
     def flush(self) -> int:
         """Write what is new. Returns the ticket of the sync that will cover it. OSError when the disk refuses."""
-        data = b"".join(self._new)
+        self._dirty = False
+        over, self._over = self._over, []
+        data = b"".join([*self._new, *[ends for ends, _ in over]])
         self._new.clear()
         ticket = self._file.append(data)
+        if over:
+            self._written.append((ticket, over))
         if self._file.size > LONG and self._file.size > 4 * sum(map(len, self._live.values())):
             self._file.rewrite(b"".join(self._live.values()))
         return ticket
 
     def advance(self) -> None:
         """Act on a finished sync."""
+        written, synced = self._written, self._commit.synced
+        while written and written[0][0] <= synced:
+            for _, then in written.popleft()[1]:
+                then()
 
     def close(self) -> None:
         """Write what is new, and close the file, synced: as the next start writes it anew."""
-        if self._new:
+        if self._new or self._over:
             self.flush()
         if self._file.size:
             self._file.rewrite(b"".join(self._live.values()))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Given, Message
 from harebell.broker.queues.base import Queue
-from harebell.broker.store.prepared import KeptBranch
+from harebell.broker.store.prepared import LOCAL, KeptBranch
 from harebell.broker.timers import Timer
 
 __all__ = ["Branch", "BranchState", "Publication", "Taken", "Xid"]
@@ -65,9 +65,12 @@ class Branch:
     associated  who works in it now, and whether that is suspended
     timeout     seconds until it is rolled back, unless it is prepared before
     kept        it on disk, once it is prepared
+    rejected    what a commit of the class tx rejects, as it was before a restart
     """
 
-    __slots__ = ("associated", "kept", "publications", "state", "taken", "timeout", "timer", "user", "vhost", "xid")
+    __slots__ = (
+        "associated", "kept", "publications", "rejected", "state", "taken", "timeout", "timer", "user", "vhost", "xid",
+    )  # fmt: skip
 
     def __init__(self, xid: Xid, vhost: str, user: str, timeout: int) -> None:
         self.xid = xid
@@ -78,11 +81,17 @@ class Branch:
         self.associated: dict[object, bool] = {}
         self.publications: list[Publication] = []
         self.taken: list[Taken] = []
+        self.rejected: list[Taken] = []
         self.timer: Timer | None = None
         self.kept: KeptBranch | None = None
 
     def __str__(self) -> str:
-        return f"transaction {self.name}"
+        return f"a transaction of user '{self.user}'" if self.is_local else f"transaction {self.name}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a commit of the class tx, which nobody asks for."""
+        return self.xid == LOCAL
 
     @property
     def in_doubt(self) -> bool:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from typing import Final, Protocol
@@ -29,6 +29,7 @@ from harebell.broker.store.positions import Positions
 from harebell.broker.store.prepared import KeptBranch, KeptMessage, PreparedBranches
 from harebell.broker.timers import Timers
 from harebell.broker.transactions.branch import Branch, BranchState, Publication, Taken, Xid
+from harebell.broker.transactions.commits import is_durable, names
 from harebell.errors import NotFound, ResourceError
 from harebell.protocol.v091 import Table
 from harebell.routing import Route, Router, cc_keys
@@ -42,6 +43,7 @@ MAX_TIMEOUT: Final = 3600
 MAX_BRANCHES: Final = 65_536  # of a node
 STEP: Final = 32  # publications, or queues of one, of a step
 SHARE: Final = 256  # messages that return or are settled in a step
+LETTERS: Final = 8  # ... that are rejected, and may be dead-lettered
 
 
 class Home(Protocol):
@@ -157,10 +159,11 @@ class Branches:
             branch.kept = kept
             self._prepared.keep(kept, decided=True)
             _number(branch, kept)
+        work = None
         if kept is not None:
-            self._positions.busy += 1
+            work = self._positions.begin_work()
             yield from self._safe()
-        yield from self._carrying_out(branch, by_hand=by_hand)
+        yield from self._carrying_out(branch, work, by_hand=by_hand)
         if branch.state is BranchState.ENDING:
             self.forget(branch)
 
@@ -181,7 +184,7 @@ class Branches:
         """Commit or roll back a prepared branch in its manager's stead, who learns it from the next command for it."""
         yield from (self.committing if commits else self.rolling_back)(branch, by_hand=True)
 
-    def _carrying_out(self, branch: Branch, *, by_hand: bool = False) -> Work:
+    def _carrying_out(self, branch: Branch, work: object, *, by_hand: bool = False) -> Work:
         """Publish the messages and settle what was taken, and wait until that is on disk."""
         vhost, batch, kept = self._vhosts.get(branch.vhost), self._batch, branch.kept
         publications, branch.publications = branch.publications, []
@@ -212,18 +215,32 @@ class Branches:
                 for _, given in share:
                     queue.acked(given)
                 yield
+        yield from self._rejecting(branch, settled)
         for queue in settled:
             queue.sync_settlements()
         if refused:
             log.error("%s: %d messages were refused by their queues, the rest of it is committed", branch, refused)
         batch.cover_earlier()
         yield from self._safe()
-        if refused or by_hand:
+        if (refused and not branch.is_local) or by_hand:
             yield from self._remembering(branch, BranchState.MIXED if refused else BranchState.COMMITTED_BY_HAND)
         else:
             self._end_kept(branch)
-        if kept is not None:
-            batch.when_safe(self._is_over)
+        if work is not None:
+            batch.when_safe(partial(self._positions.end_work, work))
+
+    def _rejecting(self, branch: Branch, settled: set[Queue]) -> Work:
+        """Reject what a commit of the class tx rejects: settled when its letters are on disk."""
+        rejected, branch.rejected = branch.rejected, []
+        if not rejected:
+            return
+        for queue, entries in _by_queue(rejected).items():
+            settled.add(queue)
+            for start in range(0, len(entries), LETTERS):
+                queue.reject(entries[start : start + LETTERS])
+                yield
+        self._batch.cover_earlier()
+        yield from self._safe()
 
     def _remembering(self, branch: Branch, outcome: BranchState) -> Work:
         """Let its manager learn what became of the branch, until it forgets it: on disk at the end of the work."""
@@ -234,10 +251,6 @@ class Branches:
         else:
             self._end_kept(branch)
         branch.state = outcome
-
-    def _is_over(self) -> None:
-        self._positions.busy -= 1
-        self._positions.cover()
 
     def _without_stored(self, queues: tuple[Sink, ...], stored: Collection[str]) -> tuple[Sink, ...]:
         for queue in queues:
@@ -291,11 +304,11 @@ class Branches:
                 self._branches[kept.vhost, branch.xid] = branch
             elif kept.decided:
                 log.warning("%s in vhost '%s': its commit was interrupted, and is done now", branch, kept.vhost)
-                self._positions.busy += 1
+                work = self._positions.begin_work()
                 branch.state = BranchState.ENDING
                 if kept.by_hand:
                     self._branches[kept.vhost, branch.xid] = branch
-                self._batch.slices.run(self._carrying_out(branch, by_hand=kept.by_hand))
+                self._batch.slices.run(self._carrying_out(branch, work, by_hand=kept.by_hand))
             else:
                 log.info("%s in vhost '%s' is prepared", branch, kept.vhost)
                 branch.state = BranchState.PREPARED
@@ -308,31 +321,38 @@ class Branches:
             return None
         branch = Branch(Xid(*kept.xid), kept.vhost, kept.user, DEFAULT_TIMEOUT)
         branch.kept = kept
-        for place, (message, names) in enumerate(kept.messages):
+        for place, (message, told) in enumerate(kept.messages):
             queues: tuple[Sink, ...] = (
                 _routed(vhost, message)
-                if names is None
-                else tuple(vhost.queues[name] for name in names if name in vhost.queues)
+                if told is None
+                else tuple(vhost.queues[name] for name in told if name in vhost.queues)
             )
             if message.ttl is not None:
                 for sink in queues:
                     sink.enrich()
             branch.publications.append(Publication(kept.numbered(place), queues, place))
-        for name, position in kept.taken:
-            queue = vhost.queues.get(name)
-            if isinstance(queue, ClassicQueue):
-                queue.enrich()
-                queue.finish_enriching()
-                held = queue.take_at(position, branch)
-                if held is not None:
-                    branch.taken.append(Taken(queue, position, held))
+        branch.taken += _taken_again(vhost, kept.taken, branch)
+        branch.rejected += _taken_again(vhost, kept.rejected, branch)
         return branch
+
+
+def _taken_again(vhost: Home, places: Iterable[tuple[str, int]], holder: Branch) -> Iterator[Taken]:
+    """What is at these places, where it is still there."""
+    for name, position in places:
+        queue = vhost.queues.get(name)
+        if isinstance(queue, ClassicQueue):
+            queue.enrich()
+            queue.finish_enriching()
+            held = queue.take_at(position, holder)
+            if held is not None:
+                yield Taken(queue, position, held)
 
 
 def _to_keep(branch: Branch) -> KeptBranch | None:
     """What of a branch is on disk; None for one of transient messages."""
     taken = [(each.queue.name, each.position) for each in branch.taken if each.queue.stored]
-    messages = [KeptMessage(each.message, _names(each.queues)) for each in branch.publications if _is_durable(each)]
+    durable = [each for each in branch.publications if is_durable(each.message, each.queues)]
+    messages = [KeptMessage(each.message, names(each.queues)) for each in durable]
     if not taken and not messages:
         return None
     return KeptBranch(branch.xid, branch.vhost, branch.user, messages, taken)
@@ -342,19 +362,11 @@ def _number(branch: Branch, kept: KeptBranch) -> None:
     """Give the messages of a branch that is on disk now their numbers."""
     places = count()
     branch.publications = [
-        Publication(kept.numbered(place := next(places)), each.queues, place) if _is_durable(each) else each
+        Publication(kept.numbered(place := next(places)), each.queues, place)
+        if is_durable(each.message, each.queues)
+        else each
         for each in branch.publications
     ]
-
-
-def _is_durable(publication: Publication) -> bool:
-    return publication.message.content.persistent and any(queue.stored for queue in publication.queues)
-
-
-def _names(sinks: tuple[Sink, ...]) -> tuple[str, ...] | None:
-    """The names of the queues; None where the message goes elsewhere too."""
-    queues = [sink for sink in sinks if isinstance(sink, Queue)]
-    return tuple(queue.name for queue in queues) if len(queues) == len(sinks) else None
 
 
 def _by_queue(taken: Iterable[Taken]) -> dict[Queue, list[Back]]:

@@ -290,12 +290,12 @@ class Publisher:
 
     def _fan_out(self, number: int, target: Target, message: Message, queues: tuple[Sink, ...]) -> Work:
         positions = self._session.node.store.positions
-        positions.busy += 1
+        work = positions.begin_work()
         try:
             accepted = yield from self.deliver_in_steps(target, message, queues)
             self._session.completions.add(number, _outcome(target, accepted), stored=True)
         finally:
-            positions.busy -= 1
+            positions.end_work(work)
 
     def deliver_in_steps(
         self, target: Target, message: Message, queues: tuple[Sink, ...]

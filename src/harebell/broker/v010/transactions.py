@@ -2,22 +2,24 @@
 
 As with Qpid, message.reject and message.release take effect at once, and deliveries with accept-mode none, which the
 specification rules out (rule explicit-accepts), belong to no transaction. A commit publishes first and accepts then; it
-is complete when the disk has both (see `v091.transactions`, whose two steps on disk these are). After a rollback the
+is one unit on disk, and complete when the disk has both (see `v091.transactions`). After a rollback the
 messages that were accepted are still acquired, and a new transaction has begun.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from harebell.broker.batch import Batch
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
+from harebell.broker.node import Node
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.existing import existing
 from harebell.broker.slices import Work
+from harebell.broker.transactions.commits import Commit
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import COMPLETE, Completions
 from harebell.broker.v010.delivered import Delivered, Unsettled
@@ -41,7 +43,9 @@ class Demarcation(Protocol):
 class TransactionalSession(Protocol):
     """The session of the transactions."""
 
+    node: Node
     vhost: VirtualHost
+    user: str
     batch: Batch
     ended: bool
 
@@ -95,26 +99,50 @@ class Transactions:
         """Commit; the command completes when that is durable."""
         session, publisher, batch = self._session, self._session.publisher, self._session.batch
         publications, self.publications = self.publications, []
+        taken, self._accepted = self._accepted, Unsettled()
+        commit = yield from self._begin(publications, taken)
         accepted, stored = True, False
         for count, (target, message, queues) in enumerate(publications, 1):
+            if commit is not None:
+                message = commit.message(count - 1, message)
             accepted &= yield from publisher.deliver_in_steps(target, message, existing(session.vhost.queues, queues))
             stored |= target.stored
             if count % STEP == 0:
                 batch.relieve()
                 yield
-        taken, self._accepted = self._accepted, Unsettled()
         settled: set[Queue] = set()
         for run in taken:
             batch.cover_earlier()
-            settled |= session.deliveries.accept((run,), when_safe=True)
+            settled |= session.deliveries.accept((run,), when_safe=commit is None)
             yield
         batch.cover_earlier()
+        if commit is not None:
+            for queue in settled:
+                queue.sync_settlements()
+            settled.clear()
+            commit.carried_out()
+            stored = True
         if not accepted:
             raise PreconditionFailed("tx.commit: a queue refused a message, the rest of the transaction is committed")
         if settled:
             batch.when_safe(partial(self._sync_settlements, settled, number))
         else:
             session.completions.add(number, COMPLETE, stored=stored)
+
+    def _begin(
+        self, publications: Sequence[tuple[Target, Message, tuple[Sink, ...]]], accepted: Iterable[Delivered]
+    ) -> Generator[None, None, Commit | None]:
+        """Write the commit to disk, if it has to be one unit."""
+        session, taken = self._session, list[tuple[str, int]]()
+        if publications:
+            for run in accepted:
+                for (queue, _), positions, messages in run.groups():
+                    if queue.stored:
+                        found = zip(positions, messages, strict=True)
+                        taken += [(queue.name, position) for position, message in found if message is not None]
+                yield
+        beginning = session.node.commits.beginning(session.vhost.name, session.user, publications, taken, [])
+        return (yield from beginning)
 
     def _sync_settlements(self, queues: Collection[Queue], number: int) -> None:
         """Let the completion wait until the settlements of these queues are on the disk."""

@@ -1,14 +1,16 @@
 """The transactions of one channel (tx): publications and acknowledgements take effect at the commit, or never.
 
-A commit publishes first and acknowledges then (RabbitMQ's order). It has two steps on disk: when the publications are
-synced, the acknowledgements and rejections are written; when these are synced too, commit-ok is sent. So a commit that
-was answered is never half done, whatever ends the process or the machine. Routed publications wait in
+A commit publishes first and acknowledges then (RabbitMQ's order). Where it does both on durable queues, all of it is
+written to disk before (`transactions.commits`): over a kill it is done to its end, or not at all. Any other commit has
+two steps on disk: when the publications are synced, the acknowledgements and rejections are written. When everything is
+synced, commit-ok is sent. So a commit that was answered is never half done, whatever ends the process or the machine.
+Routed publications wait in
 `Publisher.transaction`; acknowledgements wait here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -21,8 +23,10 @@ from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.existing import existing
 from harebell.broker.slices import Work
+from harebell.broker.transactions.commits import Commit
 from harebell.broker.v091.confirms import Confirms
 from harebell.broker.v091.consumer import Entry
+from harebell.broker.v091.link import Link
 from harebell.broker.v091.publisher import Publisher, Target
 from harebell.broker.v091.unacked import Unacked
 from harebell.broker.vhost import VirtualHost
@@ -54,6 +58,8 @@ class TransactionalChannel(Protocol):
 
     counts: ChannelCounts
     vhost: VirtualHost
+
+    connection: Link
 
     @property
     def publisher(self) -> Publisher: ...
@@ -97,10 +103,14 @@ class Transactions:
         """Commit the transaction; commit-ok is sent when it is durable."""
         publications = self._publications()
         publisher, batch = self._publisher, self._channel.vhost.batch
+        settlements, self._settlements = self._settlements, []
         publisher.transaction = []
-        accepted, stored = True, False
+        commit = yield from self._begin(publications, settlements)
+        accepted, stored = True, commit is not None
         refusal: AmqpError | None = None  # a service's: the rest of the transaction is committed, as after a rejection
         for number, (target, message, queues) in enumerate(publications, 1):
+            if commit is not None:
+                message = commit.message(number - 1, message)
             try:
                 accepted &= yield from publisher.deliver_in_steps(
                     target, message, existing(self._channel.vhost.queues, queues)
@@ -116,45 +126,82 @@ class Transactions:
                 self._channel.counts.publish += target.flush_counts(self._channel.vhost)
             if number % SHARE == SHARE - 1:
                 yield
+        some = bool(publications)
         batch.slices.discard(publications)
-        settlements, self._settlements = self._settlements, []
-        settled: set[Queue] = set()
+        settled = set[Queue]()
         for settlement in settlements:
-            shares = _shares(settlement.taken)
-            if settlement.requeue:
-                yield from returning(shares, partial(self._apply, settlement, settled))
-            else:
-                for share in shares:
-                    for taken in (share,) if settlement.positive else rejected_in_steps(share):
-                        self._apply(settlement, settled, taken)
-                        yield
+            yield from self._settling(settlement, settled, as_unit=commit is not None)
         batch.cover_earlier()
+        if commit is not None and not (settled and any(not each.positive for each in settlements)):
+            for queue in settled:  # nothing waits for a dead letter
+                queue.sync_settlements()
+            settled.clear()
+            commit.carried_out()
+        if not accepted:
+            refusal = refusal or PreconditionFailed("partial tx completion")
+        if settled:
+            if refusal is None:
+                self._commits.expect_commit()
+            batch.when_safe(partial(self._sync_settlements, settled, commit, answers=refusal is None))
         if refusal is not None:
             raise refusal
-        if not accepted:
-            raise PreconditionFailed("partial tx completion")
-        if settled:
-            self._commits.expect_commit()
-            batch.when_safe(partial(self._sync_settlements, settled))
-        elif publications:
+        if some and not settled:
             self._commits.commit(stored)
-        else:
+        elif not settled:
             self._channel.reply(m.TxCommitOk())
 
-    def _apply(self, settlement: Settlement, settled: set[Queue], taken: dict[int, Entry]) -> None:
-        """Settle a share of the deliveries; the stored queues among theirs are added to `settled`."""
-        self._channel.vhost.batch.cover_earlier()
-        settled.update(queue for queue, *_ in taken.values() if queue.stored)
-        if settlement.positive:  # only when the disk has the publications: a transaction is atomic
-            self._unacked.ack(taken, when_safe=True)
-        else:
-            self._unacked.reject(taken, settlement.requeue, failed=settlement.failed)
+    def _begin(
+        self, publications: Sequence[tuple[Target, Message, tuple[Sink, ...]]], settlements: Iterable[Settlement]
+    ) -> Generator[None, None, Commit | None]:
+        """Write the commit to disk, if it has to be one unit."""
+        taken, rejected = list[tuple[str, int]](), list[tuple[str, int]]()
+        if publications:
+            for settlement in settlements:
+                if settlement.requeue:
+                    continue  # after a kill they return as well
+                places = taken if settlement.positive else rejected
+                for share in _shares(settlement.taken):
+                    places += [
+                        (queue.name, position)
+                        for queue, _, position, message in share.values()
+                        if queue.stored and message is not None
+                    ]
+                    yield
+        channel = self._channel
+        commits, user = channel.connection.node.commits, channel.connection.user
+        return (yield from commits.beginning(channel.vhost.name, user, publications, taken, rejected))
 
-    def _sync_settlements(self, queues: Collection[Queue]) -> None:
+    def _settling(self, settlement: Settlement, settled: set[Queue], *, as_unit: bool) -> Work:
+        """Settle deliveries; the stored queues among theirs are added to `settled`.
+
+        `as_unit`: the commit is on disk; else it acknowledges only when the disk has the publications.
+        """
+
+        def apply(taken: dict[int, Entry]) -> None:
+            self._channel.vhost.batch.cover_earlier()
+            settled.update(queue for queue, *_ in taken.values() if queue.stored)
+            if settlement.positive:
+                self._unacked.ack(taken, when_safe=not as_unit)
+            else:
+                self._unacked.reject(taken, settlement.requeue, failed=settlement.failed)
+
+        shares = _shares(settlement.taken)
+        if settlement.requeue:
+            yield from returning(shares, apply)
+            return
+        for share in shares:
+            for taken in (share,) if settlement.positive else rejected_in_steps(share):
+                apply(taken)
+                yield
+
+    def _sync_settlements(self, queues: Collection[Queue], commit: Commit | None, *, answers: bool) -> None:
         """Let commit-ok wait until the settlements of these queues are on the disk."""
         for queue in queues:
             queue.sync_settlements()
-        self._commits.commit(stored=True)
+        if commit is not None:
+            commit.carried_out()
+        if answers:
+            self._commits.commit(stored=True)
 
     def rollback(self) -> None:
         """Drop the publications; acknowledged or rejected deliveries are unacknowledged again, and not redelivered."""

@@ -1,0 +1,123 @@
+"""Commits of the class tx, of both dialects, as one unit: all of it is done, or nothing, over a kill and a power cut.
+
+- What a commit publishes and settles is written to the file of transactions (`store.prepared`) and synced before any of
+  it takes effect. The rest is done at the next start, if a kill interrupts it (`branches.Branches.recover`).
+- The end is written a little later, when the disk has all effects: nobody waits for it.
+- A commit that only acknowledges needs no such record, nor one that only publishes to one queue: what is missing after
+  a kill are some of its last messages, or acknowledgements. Messages that do not last are no part of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Final
+
+from harebell.broker.batch import Batch
+from harebell.broker.forwarding import Sink
+from harebell.broker.message import Message
+from harebell.broker.queues.base import Queue
+from harebell.broker.store.positions import Positions
+from harebell.broker.store.prepared import LOCAL, KeptBranch, KeptMessage, PreparedBranches
+
+__all__ = ["Commit", "Commits", "is_durable", "names"]
+
+SHARE: Final = 128  # messages of a record: it is written in one step
+LOOKED_AT: Final = 4096  # publications of a step that writes nothing
+
+
+class Commit:
+    """A commit that has begun: from now on it is carried out, whatever happens to the broker."""
+
+    __slots__ = ("_commits", "_kept", "_places", "_work")
+
+    def __init__(self, commits: Commits, kept: KeptBranch, places: dict[int, int], work: object) -> None:
+        self._commits, self._kept, self._places, self._work = commits, kept, places, work
+
+    def message(self, number: int, message: Message) -> Message:
+        """What is published in place of the message of that publication."""
+        place = self._places.get(number)
+        return message if place is None else self._kept.numbered(place)
+
+    def carried_out(self) -> None:
+        """Note that everything was done: it is on disk with this batch and those before."""
+        self._commits.carried_out(self._kept.key, self._work)
+
+
+class Commits:
+    """The commits of a node."""
+
+    def __init__(self, batch: Batch, prepared: PreparedBranches, positions: Positions) -> None:
+        self._batch, self._prepared, self._positions = batch, prepared, positions
+
+    def beginning(
+        self,
+        vhost: str,
+        user: str,
+        publications: Sequence[tuple[object, Message, tuple[Sink, ...]]],
+        taken: list[tuple[str, int]],
+        rejected: list[tuple[str, int]],
+    ) -> Generator[None, None, Commit | None]:
+        """Begin a commit: it is on disk at the end of the work. Returns None for one that needs no record.
+
+        publications  routed messages, each with its queues
+        taken         stored queue and place of each message that is acknowledged
+        rejected      ... and that is rejected, and does not return to its queue
+        """
+        if not publications or not (taken or rejected or (yield from _is_spread(publications))):
+            return None
+        kept = KeptBranch(LOCAL, vhost, user, [], [])
+        messages, places = list[KeptMessage](), dict[int, int]()
+        for number, (_, message, queues) in enumerate(publications):
+            if is_durable(message, queues):
+                places[number] = len(messages)
+                messages.append(KeptMessage(message, names(queues)))
+                if len(messages) % SHARE == 0:
+                    kept.messages = messages[-SHARE:]
+                    self._prepared.keep_part(kept)
+                    self._batch.relieve()
+                    yield
+            elif number % LOOKED_AT == 0:
+                yield
+        if not messages:
+            return None
+        kept.messages = messages[len(messages) - len(messages) % SHARE :]
+        kept.taken, kept.rejected = taken, rejected
+        self._prepared.keep(kept, decided=True)
+        kept.messages, kept.taken, kept.rejected = messages, [], []
+        work = self._positions.begin_work()
+        self._batch.cover_earlier()
+        self._batch.slices.wait(self._batch.when_safe)
+        yield
+        return Commit(self, kept, places, work)
+
+    def carried_out(self, key: bytes, work: object) -> None:
+        """Note that the commit with that key is over, when the disk has the data of this batch and those before."""
+        self._batch.cover_earlier()
+        end = partial(self._prepared.end_later, key, partial(self._positions.end_work, work))
+        self._batch.when_safe(end)
+
+
+def is_durable(message: Message, queues: tuple[Sink, ...]) -> bool:
+    """Whether a message that goes there outlasts the broker."""
+    return message.content.persistent and any(queue.stored for queue in queues)
+
+
+def names(sinks: tuple[Sink, ...]) -> tuple[str, ...] | None:
+    """The names of the queues; None where the message goes elsewhere too."""
+    queues = [sink for sink in sinks if isinstance(sink, Queue)]
+    return tuple(queue.name for queue in queues) if len(queues) == len(sinks) else None
+
+
+def _is_spread(publications: Sequence[tuple[object, Message, tuple[Sink, ...]]]) -> Generator[None, None, bool]:
+    """Whether they go to more than one stored queue."""
+    found, last = set[Sink](), None
+    for number, (_, _, queues) in enumerate(publications, 1):
+        if queues is not last:
+            last = queues
+            found.update(queue for queue in queues if queue.stored)
+            if len(found) > 1:
+                return True
+        if number % LOOKED_AT == 0:
+            yield
+    return False
