@@ -222,8 +222,8 @@ def test_the_end_of_a_commit_is_written_later() -> None:
     kept, calls, over = bench.keep(decided=True), list[Callable[[], None]](), list[int]()
     bench.branches.later = calls.append
     bench.commit.run()
-    bench.branches.end_later(kept.key, lambda: over.append(1))
-    bench.branches.end_later(bench.keep(decided=True).key, lambda: over.append(2))
+    bench.branches.end_later(kept, lambda: over.append(1))
+    bench.branches.end_later(bench.keep(decided=True), lambda: over.append(2))
     bench.branches.advance()
     assert over == []
     bench.commit.run()

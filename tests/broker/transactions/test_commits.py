@@ -10,10 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 from harebell.broker.store.prepared import PreparedBranches
 from harebell.broker.transactions import commits as module
-from harebell.protocol.v010 import commands as c
+from harebell.protocol.v010 import commands as c, controls as k
 from harebell.protocol.v091 import Properties, Table, methods as m
 from tests.broker.store.faults import Died
 from tests.broker.v010.disk_kit import DiskKit
+from tests.broker.v010.kit import Client
 from tests.fixtures.profiles import scaled
 
 TAKEN: Final = (b"1", b"2")
@@ -218,4 +219,127 @@ def test_what_needs_a_record(case: str) -> None:
     while not client.take(m.TxCommitOk):
         assert kit.commit.run()
         client.receive()
+    kit.close()
+
+
+# -- a client that did not get the answer -----------------------------------------------------------------------------
+
+
+class Asking:
+    """As `by_a_session`, by a session that lasts; its client comes back after whatever happened."""
+
+    def __init__(self, after: int, power: int | None) -> None:
+        self.move = Move(by_a_session)
+        self.died = False
+        kit = self.move.kit
+        client = kit.peer().session(b"works")
+        client.peer.control(0, k.SessionRequestTimeout(60))
+        client.call(c.TxSelect())
+        client.subscribe("in", messages=len(TAKEN))
+        numbers = []
+        for number, content in client.taken():
+            client.publish("", content.body, "all", delivery_mode=2, sync=False)
+            numbers.append((number, number))
+        client.call(c.MessageAccept(tuple(numbers)))
+        kit.disk.die(after)
+        number = client.state.sending.next
+        try:
+            client.call(c.TxCommit())
+        except Died:
+            self.died = True
+            kit.restart(power)
+        kit.disk.heal()
+        if self.died:
+            client = kit.peer().session(b"works", state=client.state, force=True)
+            assert client.lost
+        kit.sync()
+        self.move.answered = number in client.complete
+        assert self.move.check() == self.move.answered
+        self.client = client
+
+
+@pytest.mark.repeats
+def test_a_client_learns_whether_its_last_commit_was_done() -> None:
+    after = 0
+    while (asking := Asking(after, None)).died:
+        asking.move.kit.close()
+        after += 1
+    asking.move.kit.close()
+    assert after > 5
+
+
+def committed() -> tuple[DiskKit, Client]:
+    """A session that lasts, and has committed something."""
+    kit = DiskKit()
+    kit.client.declare("q")
+    client = kit.peer().session(b"works")
+    client.peer.control(0, k.SessionRequestTimeout(60))
+    client.call(c.TxSelect())
+    for _ in range(3):
+        client.publish("q", b"m", delivery_mode=2)
+        client.call(c.TxCommit())
+    end_records(kit)
+    return kit, client
+
+
+def end_records(kit: DiskKit) -> None:
+    """Have what waits a little written."""
+    for _ in range(2):
+        kit.sync()
+        kit.node.run_timers()
+    kit.sync()
+
+
+def test_the_last_commit_of_each_session_is_remembered_until_it_ends() -> None:
+    kit, client = committed()
+    assert len(records(kit)) == 1
+    client.peer.control(0, k.SessionRequestTimeout(0))
+    client.peer.control(0, k.SessionDetach(b"works"))
+    end_records(kit)
+    assert records(kit) == {}
+    kit.close()
+
+
+@pytest.mark.parametrize("power", [None, 1])
+def test_a_client_is_told_until_it_goes_on(power: int | None) -> None:
+    kit, client = committed()
+    last = client.state.sending.next - 1
+    for _ in range(2):
+        kit.restart(power)
+        assert len(records(kit)) == 1
+        client.state.detached()
+        peer = kit.peer()
+        client = peer.session(b"works", state=client.state, force=True)
+        said = [each for _, each in peer.events if isinstance(each, k.SessionCompleted | k.SessionExpected)]
+        assert said[0] == k.SessionCompleted(((last, last),)), said
+        assert client.lost
+        client.call(c.ExecutionSync())
+        end_records(kit)
+        assert records(kit) == {}  # it has begun anew
+        client.peer.control(0, k.SessionRequestTimeout(60))
+        client.call(c.TxSelect())
+        client.publish("q", b"m", delivery_mode=2)
+        last = client.call(c.TxCommit())
+        end_records(kit)
+    kit.close()
+
+
+def test_nobody_else_is_told() -> None:
+    """Another client under that name, and its session, whose numbers are others."""
+    kit, _ = committed()
+    kit.restart(None)
+    client = kit.peer().session(b"works")
+    assert client.complete == set()
+    end_records(kit)
+    assert records(kit) == {}
+    kit.close()
+
+
+def test_a_session_that_does_not_come_back_is_forgotten() -> None:
+    kit, _ = committed()
+    kit.restart(None)
+    assert len(records(kit)) == 1
+    kit.node.timers.now.now += 60_000  # type: ignore[attr-defined]
+    end_records(kit)
+    assert records(kit) == {}
     kit.close()

@@ -4,9 +4,9 @@
 
 A session publishes numbers to a durable queue. Another one moves them to a second queue, some at a time, each time in a
 branch of a distributed transaction: it prepares, decides, and commits; after a loss it asks what is in doubt, commits
-what it had decided, and rolls the rest back. With `--plain` it is `session.transaction()`, and after a loss it begins
-again. The process is killed (SIGKILL) after random times and started again. In the end each number is in the second
-queue once, in order, and none is in the first.
+what it had decided, and rolls the rest back. With `--plain` it is `session.transaction()`; after a loss it begins again
+and knows which commits were done. The process is killed (SIGKILL) after random times and started again. In the
+end each number is in the second queue once, in order, and none is in the first.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ import random
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 import harebell
 from harebell import errors
 from harebell.client.sessions import Connection, Consumer, Delivery, Session, Xid, connect
-from tests.client.outages import eventually
 from tests.client.sessions.kills import PAUSES, TIMEOUT, Figures, kept, progress
 from tests.client.sessions.kit import FAST
 from tests.torture.server import Server
@@ -56,8 +54,11 @@ async def endured(kills: int, seed: int, *, plain: bool = False, least: int = 0)
                     await session.queue_declare(queue, durable=True)
             enough = asyncio.Event()
             publishing = asyncio.create_task(_publish(connection, enough, least, MOST_PLAIN if plain else MOST // 2))
-            move = _move_plainly if plain else _move
-            moving = asyncio.create_task(move(connection, publishing, random.Random(seed)))
+            moving: asyncio.Task[int] | asyncio.Task[None]
+            if plain:
+                moving = asyncio.create_task(_move_plainly(connection, publishing, random.Random(seed)))
+            else:
+                moving = asyncio.create_task(_move(connection, publishing, random.Random(seed)))
             for number in range(kills):
                 await asyncio.sleep(chance.uniform(*PAUSES))
                 if publishing.done() or moving.done():
@@ -68,11 +69,12 @@ async def endured(kills: int, seed: int, *, plain: bool = False, least: int = 0)
             enough.set()
             messages = await publishing
             async with asyncio.timeout(TIMEOUT):
-                await moving
+                moved = await moving
             async with connection.session() as session:
                 assert not await session.message_count(FROM)
             found = await kept(url, TO)
         await server.stop()
+    assert moved in (None, messages), f"{messages} were moved, {moved} by the count of the commits that returned"
     lost, doubled = len(set(range(messages)) - set(found)), len(found) - len(set(found))
     return Figures(kills, messages, lost, doubled, found == sorted(found), time.monotonic() - began)
 
@@ -85,12 +87,9 @@ async def _publish(connection: Connection, enough: asyncio.Event, least: int, so
         while not enough.is_set() or published < least:
             await session.publish_many([_publication(next(numbers), FROM) for _ in range(some)])
             published += some
-            await eventually(partial(_has_room, session, enough, 20 * some, published < least))
+            while (published < least or not enough.is_set()) and await session.message_count(FROM) >= 20 * some:
+                pass
     return published
-
-
-async def _has_room(session: Session, enough: asyncio.Event, most: int, more: bool) -> bool:
-    return (enough.is_set() and not more) or await session.message_count(FROM) < most
 
 
 async def _move(connection: Connection, publishing: asyncio.Task[int], chance: random.Random) -> None:
@@ -109,35 +108,36 @@ async def _move(connection: Connection, publishing: asyncio.Task[int], chance: r
                 return
 
 
-async def _move_plainly(connection: Connection, publishing: asyncio.Task[int], chance: random.Random) -> None:
-    """As `_move`, in transactions of the session."""
+async def _move_plainly(connection: Connection, publishing: asyncio.Task[int], chance: random.Random) -> int:
+    """As `_move`, in transactions of the session. Returns how many it knows to be moved."""
+    moved = 0
     async with connection.session("mover", timeout=int(TIMEOUT)) as session:
         consumer = session.consume(FROM, window=4 * MOST_PLAIN)
         while True:
             try:
-                if not await _move_what_is_there(session, consumer, chance.randrange(1, MOST_PLAIN + 1)):
-                    last = publishing.done()
-                    if await session.message_count(TO) >= (publishing.result() if last else 1 << 62):
-                        return
+                some = await _move_what_is_there(session, consumer, chance.randrange(1, MOST_PLAIN + 1))
+                moved += some
+                if not some and publishing.done() and await session.message_count(TO) >= publishing.result():
+                    return moved
             except errors.SessionStateLost:
                 await _resolve(session, set())
                 consumer = session.consume(FROM, window=4 * MOST_PLAIN)
 
 
-async def _move_what_is_there(session: Session, consumer: Consumer, most: int) -> bool:
-    """Move up to `most` messages in a transaction. Returns whether there were any."""
+async def _move_what_is_there(session: Session, consumer: Consumer, most: int) -> int:
+    """Move up to `most` messages in a transaction. Returns how many, if its commit was done."""
     try:
         async with asyncio.timeout(IDLE):
             taken = [await anext(consumer)]
     except TimeoutError:
-        return False
+        return 0
     async with session.transaction():
         while len(taken) < most and consumer.buffered:
             taken.append(await anext(consumer))
         await session.publish_many([_publication(int(delivery.body), TO) for delivery in taken])
         for delivery in taken:
             delivery.accept()
-    return True
+    return len(taken)
 
 
 async def _move_some(session: Session, xid: Xid, most: int, decided: set[Xid]) -> int:

@@ -44,6 +44,7 @@ def recover(node: Node) -> None:
     else:
         _begin(node)
     _adopt_streams(node)
+    node.commits.recover(node.timers)
     node.branches.recover()
     node.catalog.commit()
     node.batch.sweep()

@@ -11,6 +11,7 @@ The records of the file (`record_file`) are of branches, or of such commits:
     kind 4  as kind 2, by an administrator's decision
     kind 5  it is over, but to be forgotten: what became of it
     kind 6  a part of what it holds: more follows, the last in a record of kind 2, without which nothing was begun
+    kind 7  it is over, and was the last commit of a session that may ask for it: which, JSON
 
 What a branch holds is JSON, its length before it (u32), and the frames of its messages behind it. The JSON has the xid,
 the virtual host, the user, the messages (queues, address, other marks, number of bytes) and the places in queues of
@@ -42,7 +43,7 @@ from harebell.broker.store.queue_log.journal import decode_marks, encode_marks
 from harebell.broker.store.record_file import RecordFile, record
 from harebell.protocol.v091.content import stored_content
 
-__all__ = ["LOCAL", "KeptBranch", "KeptMessage", "PreparedBranches"]
+__all__ = ["LOCAL", "KeptBranch", "KeptMessage", "LastCommit", "PreparedBranches"]
 
 log = logging.getLogger("harebell.broker.transactions")
 
@@ -54,11 +55,34 @@ _OVER: Final = 3
 _COMMITTED_BY_HAND: Final = 4
 _TO_FORGET: Final = 5
 _PART: Final = 6
+_LAST: Final = 7
 _DECIDED: Final = (_COMMITTED, _COMMITTED_BY_HAND)
 
 
 LOCAL: Final = (-1, b"", b"")
 """In place of an xid: a commit of the class tx. On the wire a format is not negative."""
+
+
+class LastCommit(NamedTuple):
+    """The last commit of a session: whose, the number of its command, and the seconds that the session lasts."""
+
+    vhost: str
+    user: str
+    name: bytes
+    number: int
+    timeout: int
+
+    @property
+    def session(self) -> tuple[str, str, bytes]:
+        return self[:3]
+
+    def encode(self) -> bytes:
+        return json.dumps([self.vhost, self.user, b64encode(self.name).decode(), self.number, self.timeout]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> LastCommit:
+        vhost, user, name, number, timeout = json.loads(data)
+        return cls(vhost, user, b64decode(name), number, timeout)
 
 
 class KeptMessage(NamedTuple):
@@ -74,6 +98,7 @@ class KeptBranch:
     key       how it is known there
     taken     queue and place of each message that it took
     rejected  the same of each that it rejects
+    by        the session whose commit it is, where that may ask for it
     decided   it is to be committed
     by_hand   an administrator has decided that
     outcome   what became of it, when it is over, but to be forgotten; else ""
@@ -81,7 +106,7 @@ class KeptBranch:
     """
 
     __slots__ = (
-        "by_hand", "decided", "key", "messages", "outcome", "rejected", "stored", "taken", "user", "vhost", "xid",
+        "by", "by_hand", "decided", "key", "messages", "outcome", "rejected", "stored", "taken", "user", "vhost", "xid",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +124,7 @@ class KeptBranch:
         self.messages = messages
         self.taken = taken
         self.rejected: list[tuple[str, int]] = []
+        self.by: LastCommit | None = None
         self.decided = self.by_hand = False
         self.outcome = ""
         self.stored: dict[int, set[str]] = {}
@@ -120,6 +146,7 @@ class KeptBranch:
                 "messages": told,
                 "taken": self.taken,
                 **({"rejected": self.rejected} if self.rejected else {}),
+                **({"by": self.by.encode().decode()} if self.by else {}),
                 **({"outcome": self.outcome} if self.outcome else {}),
             }
         ).encode()
@@ -140,6 +167,7 @@ class KeptBranch:
         xid = (form, b64decode(global_id), b64decode(branch_id))
         self = cls(xid, told["vhost"], told["user"], messages, [(queue, place) for queue, place in told["taken"]])
         self.rejected = [(queue, place) for queue, place in told.get("rejected", ())]
+        self.by = LastCommit.decode(told["by"].encode()) if "by" in told else None
         self.outcome = told.get("outcome", "")
         return self
 
@@ -148,6 +176,7 @@ class KeptBranch:
         self.messages += part.messages
         self.taken += part.taken
         self.rejected += part.rejected
+        self.by = part.by
 
     def numbered(self, place: int) -> Message:
         """The message at that place, with its number."""
@@ -163,6 +192,7 @@ class KeptBranch:
 class PreparedBranches:
     """The file. `found` are the branches of before a restart, until somebody takes them.
 
+    last   the last commits of sessions of before, by their keys
     later  calls back a little later: nobody waits for the end of a commit
     """
 
@@ -173,6 +203,8 @@ class PreparedBranches:
         expected: int | None = None,
     ) -> None:  # fmt: skip
         self.found: dict[bytes, KeptBranch] = {}
+        self.last: dict[bytes, LastCommit] = {}
+        self._redone: dict[bytes, KeptBranch] = {}  # commits of before that are carried out now
         self.later: Callable[[Callable[[], None]], object] = lambda call: call()
         self._file = RecordFile(path, commit, files, expected)
         self._commit, self._changed = commit, changed
@@ -194,9 +226,12 @@ class PreparedBranches:
             log.warning("%s: cut %d bytes of a torn record at its end", self._file, torn)
         parts = set[bytes]()  # of those whose last record is to come
         for kind, key, payload in records:
-            if kind == _OVER:
+            if kind in (_OVER, _LAST):
                 self.found.pop(key, None)
+                self.last.pop(key, None)
                 self._live.pop(key, None)
+                if kind == _LAST and damage is None:
+                    self.last[key], self._live[key] = LastCommit.decode(payload), record(kind, key, payload)
                 continue
             if payload:
                 branch = KeptBranch.decode(payload)
@@ -214,8 +249,23 @@ class PreparedBranches:
         for key, branch in tuple(self.found.items()):
             if key in parts or (branch.xid == LOCAL and not branch.decided):
                 del self.found[key], self._live[key]
+            elif branch.by is not None:
+                self.last[key], self._redone[key] = branch.by, branch
+        self._keep_last()
         if self._file.size:
             self._file.rewrite(b"".join(self._live.values()))
+
+    def _keep_last(self) -> None:
+        """Keep one commit of each session, its last."""
+        by_session = dict[tuple[str, str, bytes], bytes]()
+        for key, last in sorted(self.last.items(), key=lambda each: each[1].number):
+            before = by_session.get(last.session)
+            by_session[last.session] = key
+            if before is not None and before in self.found:
+                self.found[before].by = None
+            elif before is not None:
+                del self._live[before]
+        self.last = {key: self.last[key] for key in by_session.values()}
 
     def note(self, queue: str, numbers: Iterable[bytes]) -> bool:
         """Note that a queue has these messages. Returns whether any of them is of a commit that is done again."""
@@ -251,15 +301,34 @@ class PreparedBranches:
 
     def end(self, branch: KeptBranch) -> None:
         """Write that a branch is over."""
-        del self._live[branch.key]
-        self._touch(record(_OVER, branch.key))
+        self._touch(self._end(branch))
 
-    def end_later(self, key: bytes, then: Callable[[], None]) -> None:
+    def end_later(self, branch: KeptBranch, then: Callable[[], None]) -> None:
         """Write a little later that a commit is over, and then call back when that is on disk."""
+        self._write_later(self._end(branch), then)
+
+    def forget_last(self, key: bytes) -> None:
+        """Nobody asks for the last commit of a session any more: write that a little later."""
+        branch = self._redone.get(key)
+        if branch is not None:
+            branch.by = None  # its end is yet to be written
+            return
         del self._live[key]
+        self._write_later(record(_OVER, key), lambda: None)
+
+    def _end(self, branch: KeptBranch) -> bytes:
+        """The record that says that a branch is over."""
+        del self._live[branch.key]
+        self._redone.pop(branch.key, None)
+        if branch.by is None:
+            return record(_OVER, branch.key)
+        data = self._live[branch.key] = record(_LAST, branch.key, branch.by.encode())
+        return data
+
+    def _write_later(self, data: bytes, then: Callable[[], None]) -> None:
         if not self._over:
             self.later(self._touch_over)
-        self._over.append((record(_OVER, key), then))
+        self._over.append((data, then))
 
     def _touch_over(self) -> None:
         if self._over:

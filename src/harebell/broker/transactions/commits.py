@@ -3,24 +3,30 @@
 - What a commit publishes and settles is written to the file of transactions (`store.prepared`) and synced before any of
   it takes effect. The rest is done at the next start, if a kill interrupts it (`branches.Branches.recover`).
 - The end is written a little later, when the disk has all effects: nobody waits for it.
+- The last commit of a session of AMQP 0-10 that outlives its connection is remembered, over a restart too, until the
+  next one or the session's end: a client that did not get the answer learns that it was done.
 - A commit that only acknowledges needs no such record, nor one that only publishes to one queue: what is missing after
-  a kill are some of its last messages, or acknowledgements. Messages that do not last are no part of the record.
+  a kill are some of its last messages, or acknowledgements; unless its session asks for it. Messages that do not last
+  are no part of the record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from harebell.broker.batch import Batch
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
 from harebell.broker.store.positions import Positions
-from harebell.broker.store.prepared import LOCAL, KeptBranch, KeptMessage, PreparedBranches
+from harebell.broker.store.prepared import LOCAL, KeptBranch, KeptMessage, LastCommit, PreparedBranches
+from harebell.broker.timers import Timers
 
 __all__ = ["Commit", "Commits", "is_durable", "names"]
+
+Session: TypeAlias = "tuple[str, str, bytes]"  # its virtual host, user and name
 
 SHARE: Final = 128  # messages of a record: it is written in one step
 LOOKED_AT: Final = 4096  # publications of a step that writes nothing
@@ -41,7 +47,7 @@ class Commit:
 
     def carried_out(self) -> None:
         """Note that everything was done: it is on disk with this batch and those before."""
-        self._commits.carried_out(self._kept.key, self._work)
+        self._commits.carried_out(self._kept, self._work)
 
 
 class Commits:
@@ -49,6 +55,30 @@ class Commits:
 
     def __init__(self, batch: Batch, prepared: PreparedBranches, positions: Positions) -> None:
         self._batch, self._prepared, self._positions = batch, prepared, positions
+        self._sessions = dict[Session, tuple[bytes, int] | None]()  # key and number of the last commit of each
+
+    def recover(self, timers: Timers) -> None:
+        """Remember the last commits of before a restart, as long as their sessions last."""
+        for key, last in self._prepared.last.items():
+            self._sessions[last.session] = (key, last.number)
+            timers.at(timers.now() + 1000 * last.timeout, partial(self._expire, last.session, key))
+        self._prepared.last.clear()
+
+    def _expire(self, session: Session, key: bytes) -> None:
+        last = self._sessions.get(session)
+        if last is not None and last[0] == key:
+            self.forget(session)
+
+    def last_of(self, session: Session) -> int | None:
+        """The number of the session's last commit; None where nothing is known of one."""
+        last = self._sessions.get(session)
+        return None if last is None else last[1]
+
+    def forget(self, session: Session) -> None:
+        """The session has ended, or is another one of that name: nobody asks for its last commit."""
+        last = self._sessions.pop(session, None)
+        if last is not None:
+            self._prepared.forget_last(last[0])
 
     def beginning(
         self,
@@ -57,14 +87,16 @@ class Commits:
         publications: Sequence[tuple[object, Message, tuple[Sink, ...]]],
         taken: list[tuple[str, int]],
         rejected: list[tuple[str, int]],
+        by: LastCommit | None = None,
     ) -> Generator[None, None, Commit | None]:
         """Begin a commit: it is on disk at the end of the work. Returns None for one that needs no record.
 
         publications  routed messages, each with its queues
         taken         stored queue and place of each message that is acknowledged
         rejected      ... and that is rejected, and does not return to its queue
+        by            the session that may ask for the commit; it needs a record if it changes anything on disk
         """
-        if not publications or not (taken or rejected or (yield from _is_spread(publications))):
+        if by is None and (not publications or not (taken or rejected or (yield from _is_spread(publications)))):
             return None
         kept = KeptBranch(LOCAL, vhost, user, [], [])
         messages, places = list[KeptMessage](), dict[int, int]()
@@ -79,8 +111,11 @@ class Commits:
                     yield
             elif number % LOOKED_AT == 0:
                 yield
-        if not messages:
+        if not messages and (by is None or not taken):
             return None
+        if by is not None:
+            self._sessions.setdefault(by.session)
+            kept.by = by
         kept.messages = messages[len(messages) - len(messages) % SHARE :]
         kept.taken, kept.rejected = taken, rejected
         self._prepared.keep(kept, decided=True)
@@ -91,11 +126,20 @@ class Commits:
         yield
         return Commit(self, kept, places, work)
 
-    def carried_out(self, key: bytes, work: object) -> None:
-        """Note that the commit with that key is over, when the disk has the data of this batch and those before."""
+    def carried_out(self, kept: KeptBranch, work: object) -> None:
+        """Note that the commit is over, when the disk has the data of this batch and those before."""
         self._batch.cover_earlier()
-        end = partial(self._prepared.end_later, key, partial(self._positions.end_work, work))
-        self._batch.when_safe(end)
+        self._batch.when_safe(partial(self._end, kept, work))
+
+    def _end(self, kept: KeptBranch, work: object) -> None:
+        by, before = kept.by, None
+        if by is not None and by.session in self._sessions:
+            before, self._sessions[by.session] = self._sessions[by.session], (kept.key, by.number)
+        else:
+            kept.by = None  # the session has ended meanwhile
+        self._prepared.end_later(kept, partial(self._positions.end_work, work))
+        if before is not None:
+            self._prepared.forget_last(before[0])
 
 
 def is_durable(message: Message, queues: tuple[Sink, ...]) -> bool:

@@ -133,7 +133,7 @@ class Session:
             SendingHalf(max_commands=MOST_COMMANDS, max_bytes=1 << 62),
             None if known is None else ReceivingHalf.load(known.position),
         )
-        self.survival = Survival(self, self.node.store.positions, known)
+        self.survival = Survival(self, self.node.store.positions, self.node.commits, known)
         self._end = end  # ends it as `Sessions.end` does
         self._new = True  # it had no state when it was attached last
         self._topology = Topology(self)
@@ -243,6 +243,8 @@ class Session:
             # The client may have begun at once, and have been answered: nothing is lost, it expects the first command.
             first = narrow(self.state.sending.first)
             control = k.SessionExpected(((first, first),))
+        if (last_commit := self.survival.last_commit(control)) is not None:
+            self._say(last_commit)
         was_ready = self.state.ready
         reaction = self.state.receive_control(control)
         if reaction.lost:

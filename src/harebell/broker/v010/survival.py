@@ -5,7 +5,8 @@ positions says what is complete (`store.positions`). After a restart the session
 sent again is executed for the queues that do not have its message yet, and for no other.
 
 A session that holds more (subscriptions, a transaction, exclusive queues), or has sent messages to where numbers are
-not kept (streams, delayed exchanges), does not survive: its client learns that its state is lost.
+not kept (streams, delayed exchanges), does not survive: its client learns that its state is lost. If it is
+transactional, the client learns before that which commit was the last one (`transactions.commits`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Protocol
 from harebell.broker.forwarding import Sink
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.store.positions import NUMBER, Known, Positions
+from harebell.broker.transactions.commits import Commits
 from harebell.broker.v010.outbox import Sent
 from harebell.broker.vhost import VirtualHost
-from harebell.protocol.v010 import commands as c
-from harebell.protocol.v010.serial import wide, wide_ranges
+from harebell.protocol.v010 import Control, commands as c, controls as k
+from harebell.protocol.v010.serial import narrow, wide, wide_ranges
 from harebell.protocol.v010.session import Session as State
 
 __all__ = ["Survival", "keeps_numbers"]
@@ -48,11 +50,28 @@ class Survival:
     stored  the queues that have the message of a command from before the restart, by its number
     """
 
-    def __init__(self, session: SurvivingSession, positions: Positions, known: Known | None) -> None:
-        self._session, self._positions = session, positions
+    def __init__(self, session: SurvivingSession, positions: Positions, commits: Commits, known: Known | None) -> None:
+        self._session, self._positions, self._commits = session, positions, commits
+        self._asks = known is None  # its client may have it, where nothing is known of it but its last commit
         self._key = b"" if known is None else known.session
         self.stored = {} if known is None else known.stored
         self._plain = True
+
+    def last_commit(self, control: Control) -> Control | None:
+        """What answers a client that still has the session, before it is told that it is a new one."""
+        if not self._asks:
+            return None
+        if isinstance(control, k.SessionFlush) and control.completed:
+            last = self._commits.last_of(self._name())
+            return None if last is None else k.SessionCompleted(((narrow(last), narrow(last)),))
+        if isinstance(control, k.SessionFlush | k.SessionCommandPoint):  # a client without it, or one that goes on
+            self._asks = False
+            self._commits.forget(self._name())
+        return None
+
+    def _name(self) -> tuple[str, str, bytes]:
+        session = self._session
+        return session.vhost.name, session.user, session.session_name
 
     def mark(self, number: int, kept: bool) -> bytes:
         """What the messages of this command have on disk; b"" where the session does not survive.
@@ -101,7 +120,7 @@ class Survival:
     def give_up(self) -> None:
         """The session holds more than publications from now on. OSError when the disk refuses."""
         self._plain = False
-        self.end()
+        self._end_position()
 
     def start_over(self) -> None:
         """The client has lost its state of the session, and nothing of it is held any more."""
@@ -110,6 +129,10 @@ class Survival:
 
     def end(self) -> None:
         """Nothing of the session is known after a restart. OSError when the disk refuses."""
+        self._commits.forget(self._name())
+        self._end_position()
+
+    def _end_position(self) -> None:
         key, self._key = self._key, b""
         self.stored.clear()
         if key:

@@ -19,6 +19,7 @@ from harebell.broker.node import Node
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.existing import existing
 from harebell.broker.slices import Work
+from harebell.broker.store.prepared import LastCommit
 from harebell.broker.transactions.commits import Commit
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import COMPLETE, Completions
@@ -46,6 +47,8 @@ class TransactionalSession(Protocol):
     node: Node
     vhost: VirtualHost
     user: str
+    session_name: bytes
+    timeout: int
     batch: Batch
     ended: bool
 
@@ -100,7 +103,7 @@ class Transactions:
         session, publisher, batch = self._session, self._session.publisher, self._session.batch
         publications, self.publications = self.publications, []
         taken, self._accepted = self._accepted, Unsettled()
-        commit = yield from self._begin(publications, taken)
+        commit = yield from self._begin(number, publications, taken)
         accepted, stored = True, False
         for count, (target, message, queues) in enumerate(publications, 1):
             if commit is not None:
@@ -130,19 +133,24 @@ class Transactions:
             session.completions.add(number, COMPLETE, stored=stored)
 
     def _begin(
-        self, publications: Sequence[tuple[Target, Message, tuple[Sink, ...]]], accepted: Iterable[Delivered]
+        self,
+        number: int,
+        publications: Sequence[tuple[Target, Message, tuple[Sink, ...]]],
+        accepted: Iterable[Delivered],
     ) -> Generator[None, None, Commit | None]:
         """Write the commit to disk, if it has to be one unit."""
         session, taken = self._session, list[tuple[str, int]]()
-        if publications:
+        if publications or session.timeout:
             for run in accepted:
                 for (queue, _), positions, messages in run.groups():
                     if queue.stored:
                         found = zip(positions, messages, strict=True)
                         taken += [(queue.name, position) for position, message in found if message is not None]
                 yield
-        beginning = session.node.commits.beginning(session.vhost.name, session.user, publications, taken, [])
-        return (yield from beginning)
+        vhost, user, by = session.vhost.name, session.user, None
+        if session.timeout:
+            by = LastCommit(vhost, user, session.session_name, number, session.timeout)
+        return (yield from session.node.commits.beginning(vhost, user, publications, taken, [], by))
 
     def _sync_settlements(self, queues: Collection[Queue], number: int) -> None:
         """Let the completion wait until the settlements of these queues are on the disk."""
