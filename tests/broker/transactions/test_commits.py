@@ -343,3 +343,26 @@ def test_a_session_that_does_not_come_back_is_forgotten() -> None:
     end_records(kit)
     assert records(kit) == {}
     kit.close()
+
+
+def test_a_stop_in_the_middle_doubles_nothing() -> None:
+    """What a commit published was consumed at once, and the broker is stopped before the commit is answered."""
+    move = Move(by_a_channel)
+    kit, client = move.kit, move.kit.client
+    client.call(m.TxSelect(), m.TxSelectOk)
+    assert client.get("in", no_ack=False) is not None
+    client.publish("out", b"1", delivery_mode=2)
+    client.events.clear()
+    client.send(1, m.BasicAck(1))
+    client.send(1, m.TxCommit())
+    assert kit.commit.run()
+    other = type(client)(kit.node)
+    assert other.get("out") is not None
+    assert len(records(kit)) == 1
+    kit.stop()
+    for _ in range(2):
+        kit.sync()
+        assert move.peek("out") == []
+        assert sorted(move.peek("in")) == [b"2", b"3"]
+        kit.restart(None)
+    kit.close()
