@@ -230,7 +230,7 @@ class PreparedBranches:
                 self.found.pop(key, None)
                 self.last.pop(key, None)
                 self._live.pop(key, None)
-                if kind == _LAST and damage is None:
+                if kind == _LAST and not damage:
                     self.last[key], self._live[key] = LastCommit.decode(payload), record(kind, key, payload)
                 continue
             if payload:
