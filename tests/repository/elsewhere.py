@@ -158,7 +158,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "cli/spark/simulate.py": "spark/jobs/simulate/test_simulation.py",
     "cli/spark/simulate_input.py": "spark/jobs/simulate/test_simulation.py",
     "cli/spark/simulate_page.py": "cli/spark/test_pages.py",
-    "cli/spark/tables.py": "cli/spark/test_spark_job.py",
     "cli/spark/traffic.py": "spark/jobs/test_traffic_command.py",
     "cli/spark/traffic_page.py": "cli/spark/test_pages.py",
     "cli/terminal/log_file.py": "cli/server/test_serve.py",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -48,13 +50,45 @@ def test_the_numbers_of_a_scale_have_room() -> None:
             assert "e" not in number
 
 
+def drawings(made: str) -> dict[int, str]:
+    """The drawings of a chart by their width."""
+    checked(made)
+    classes = re.findall(r'<div class="scroll (wide|narrow)"><svg viewBox="0 0 (\d+) ', made)
+    assert classes == [("wide", str(charts.WIDTH)), ("narrow", str(charts.NARROW))]
+    wide, narrow = made.split('<div class="scroll narrow">')
+    return {charts.WIDTH: wide, charts.NARROW: narrow}
+
+
+@pytest.mark.parametrize("kind", [charts.lines, charts.stacked])
+@pytest.mark.parametrize("value", [1.0, 12_345_678.0])
+@pytest.mark.parametrize("name", ["q", "a queue with a long name", "n" * 255])
+@pytest.mark.parametrize("places", [1, 24, 240])
+def test_a_chart_over_time_fits_its_screen(kind: Callable[..., str], value: float, name: str, places: int) -> None:
+    at = [f"{n // 60:02}:{n % 60:02}" for n in range(places)]
+    series = {f"{n}{name}": [value] * places for n in range(4)}
+    for width, svg in drawings(kind("t", "d", at, series, "messages")).items():
+        height = float(re.findall(r'viewBox="0 0 \d+ ([\d.]+)"', svg)[0])
+        texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"[^>]*>([^<]*)<', svg)
+        spans = []
+        for x, y, anchor, text in texts:
+            long = charts.LETTER * len(text)
+            left = float(x) - {"start": 0.0, "middle": long / 2, "end": long}[anchor]
+            assert left >= -8, text
+            assert left + long <= width + 4, text
+            assert float(y) <= height
+            spans.append((float(y), left, left + long))
+        spans.sort()
+        assert all(one[0] != other[0] or one[2] <= other[1] + 2 for one, other in pairwise(spans)), "texts overlap"
+        for x, wide in re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg):
+            assert float(x) + float(wide) <= width
+
+
 def test_a_legend_goes_on_below() -> None:
     names = {f"a queue with a long name {n}": [1.0] for n in range(4)}
-    svg = charts.lines("t", "d", ["x"], names, "messages")
-    checked(svg)
-    places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="start">a queue', svg)
-    assert len({y for _, y in places}) == 2
-    assert max(float(y) for _, y in places) < float(re.findall(r'viewBox="0 0 720 ([\d.]+)"', svg)[0])
+    for width, lines in ((charts.WIDTH, 2), (charts.NARROW, 4)):
+        svg = drawings(charts.lines("t", "d", ["x"], names, "messages"))[width]
+        places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="start">a queue', svg)
+        assert len({y for _, y in places}) == lines
 
 
 def test_bars_to_the_left_alone() -> None:

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from harebell.cli.spark import archive as archive_command
 from harebell.cli.spark.replay import Chosen, How
 from harebell.cli.terminal.display import Display
 from harebell.client.blocking import connect
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive import Archived
+from harebell.spark.jobs.archive.manifest import Manifest
 from harebell.spark.jobs.replay import Pace, Selection, Target
 from tests.cli.administering import Command, runner
+from tests.spark.jobs.filling import data
 from tests.wire import BrokerThread
 
 
@@ -100,6 +103,7 @@ def test_a_tap_takes_the_place_of_a_work_queue(
     def prepare(at: str, queues: Sequence[str], folder: Path, **options: object) -> Nothing:
         assert at == url
         archived.extend(queues)
+        Manifest.make(folder)
         return Nothing()
 
     monkeypatch.setattr("harebell.cli.spark.archive.run_job", job)
@@ -127,3 +131,17 @@ def test_an_archive_that_is_not_there(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidArgument, match="there is no archive in"):
         replay(None, "amqp://localhost/", tmp_path / "none")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_many_small_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(archive_command, "MANY_SMALL", 3)
+    table = Manifest.make(tmp_path / "box")
+    table.add([data(table, 1) for _ in range(count)], "w", 0)
+    written = io.StringIO()
+    archive_command._warn_of_small_files(Display(Console(file=written, width=400)), table.root, 1 << 20)
+    said = (
+        "3 of the archive's 3 files are small and of past days: reading them takes long, and "
+        f"`harebell spark archive {table.root}"
+    )
+    assert (said in written.getvalue()) == (count == 3)

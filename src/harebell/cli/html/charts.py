@@ -1,5 +1,5 @@
 """Draws charts: horizontal bars, stacked columns, lines and a heat map as inline SVG; rankings as a list, which fits
-any screen.
+any screen. Lines and columns are drawn twice, once for a phone: the page shows the one that fits.
 
 Rules: a chart is text in, text out; it fetches nothing and runs nothing. Colours are CSS variables of the page, so that
 one drawing serves light and dark. Every chart has a title and a description for readers who cannot see it, and every
@@ -17,6 +17,7 @@ from typing import Final
 __all__ = ["bars", "heat_map", "lines", "ranking", "stacked"]
 
 WIDTH: Final = 720
+NARROW: Final = 340  # the width of a chart on a phone
 SERIES: Final = 4  # colours --c1 to --c4 of the page
 MARGIN_LEFT: Final = 46
 MARGIN_RIGHT: Final = 16
@@ -28,10 +29,11 @@ DOTS: Final = 60  # places on an x axis up to which a line has a dot, with its n
 _numbers = count(1)
 
 
-def _svg(title: str, description: str, height: float, parts: Sequence[str]) -> str:
+def _svg(title: str, description: str, height: float, parts: Sequence[str], css: str = "", width: int = WIDTH) -> str:
     number = next(_numbers)
+    kind = " ".join(filter(None, ("scroll", css)))
     return (
-        f'<div class="scroll"><svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="t{number} d{number}">'
+        f'<div class="{kind}"><svg viewBox="0 0 {width} {height:g}" role="img" aria-labelledby="t{number} d{number}">'
         f'<title id="t{number}">{escape(title)}</title><desc id="d{number}">{escape(description)}</desc>'
         f"{''.join(parts)}</svg></div>"
     )
@@ -113,11 +115,16 @@ def _left(scale: Sequence[float]) -> float:
     return max(MARGIN_LEFT, 16 + 1.1 * LETTER * max(len(_number(tick)) for tick in scale))
 
 
-def _axis(at: Sequence[str], x: Callable[[int], float], y: float) -> list[str]:
+def _fitting(draw: Callable[[int, str], str]) -> str:
+    """A chart for wide and one for narrow screens; `draw` gets the width, and the class by which the page chooses."""
+    return draw(WIDTH, "wide") + draw(NARROW, "narrow")
+
+
+def _axis(at: Sequence[str], x: Callable[[int], float], y: float, width: int) -> list[str]:
     """The labels below a chart."""
     longest = LETTER * max(map(len, at), default=0) + 10
-    every = max(1, math.ceil(longest * len(at) / (WIDTH - MARGIN_LEFT - MARGIN_RIGHT)))
-    rightmost = WIDTH - longest / 2
+    every = max(1, math.ceil(longest * len(at) / (width - MARGIN_LEFT - MARGIN_RIGHT)))
+    rightmost = width - longest / 2
     return [
         _text(min(x(index), rightmost), y, label, "middle", "tick")
         for index, label in enumerate(at)
@@ -125,22 +132,24 @@ def _axis(at: Sequence[str], x: Callable[[int], float], y: float) -> list[str]:
     ]
 
 
-def _columns_frame(scale: Sequence[float], height: int, top: int, unit: str) -> list[str]:
+def _columns_frame(scale: Sequence[float], height: int, top: int, unit: str, width: int) -> list[str]:
     """The horizontal grid and its numbers, for a chart with vertical values."""
     left = _left(scale)
     parts = [_text(left - 8, top - 8, unit, "start", "tick")]
     for tick in scale:
         y = top + height * (1 - (tick - scale[0]) / (scale[-1] - scale[0]))
-        parts += [_line(left, y, WIDTH - MARGIN_RIGHT, y), _text(left - 8, y + 4, _number(tick), "end", "tick")]
+        parts += [_line(left, y, width - MARGIN_RIGHT, y), _text(left - 8, y + 4, _number(tick), "end", "tick")]
     return parts
 
 
-def _legend(names: Sequence[str], left: float, y: float) -> tuple[list[str], float]:
+def _legend(names: Sequence[str], left: float, y: float, width: int) -> tuple[list[str], float]:
     """The names with their colours, and the y of their last line."""
     parts, x = [], left
-    for index, name in enumerate(names):
+    room = int((width - left - 18) / 7.2)
+    for index, whole in enumerate(names):
+        name = whole if len(whole) <= room else whole[: room - 1] + "…"
         wide = 42 + 7.2 * len(name)
-        if x > left and x + wide - 24 > WIDTH:
+        if x > left and x + wide - 24 > width:
             x, y = left, y + 20
         parts += [
             f'<rect x="{x:.0f}" y="{y - 10:.0f}" width="12" height="12" rx="2" class="c{index % SERIES + 1}"/>',
@@ -152,11 +161,18 @@ def _legend(names: Sequence[str], left: float, y: float) -> tuple[list[str], flo
 
 def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> str:
     """A line for each series over the same places on the x axis."""
+    return _fitting(lambda *fit: _lines(title, description, at, series, unit, *fit))
+
+
+def _lines(
+    title: str, description: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str, width: int,
+    kind: str,
+) -> str:  # fmt: skip
     top, height = 24, 220
     everything = [value for values in series.values() for value in values]
     scale = ticks(min(0.0, *everything), max(everything))
     left = _left(scale)
-    step = (WIDTH - left - MARGIN_RIGHT) / max(len(at), 1)
+    step = (width - left - MARGIN_RIGHT) / max(len(at), 1)
 
     def x(index: int) -> float:
         return left + step * (index + 0.5)
@@ -164,8 +180,8 @@ def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, 
     def y(value: float) -> float:
         return top + height * (1 - (value - scale[0]) / (scale[-1] - scale[0]))
 
-    parts = _columns_frame(scale, height, top, unit)
-    parts += _axis(at, x, top + height + 18)
+    parts = _columns_frame(scale, height, top, unit, width)
+    parts += _axis(at, x, top + height + 18, width)
     for number, (name, values) in enumerate(series.items()):
         css = number % SERIES + 1
         points = " ".join(f"{x(index):.1f},{y(value):.1f}" for index, value in enumerate(values))
@@ -175,17 +191,24 @@ def lines(title: str, description: str, at: Sequence[str], series: Mapping[str, 
             f"<title>{escape(f'{name}, {at[index]}: {value:.1f} {unit}')}</title></circle>"
             for index, value in enumerate(values if len(at) <= DOTS else ())
         ]
-    legend, bottom = _legend(list(series), left, top + height + 46)
-    return _svg(title, description, bottom + 8, parts + legend)
+    legend, bottom = _legend(list(series), left, top + height + 46, width)
+    return _svg(title, description, bottom + 8, parts + legend, kind, width)
 
 
 def stacked(title: str, description: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> str:
     """A column for each place on the x axis, the series one upon the other."""
+    return _fitting(lambda *fit: _stacked(title, description, at, series, unit, *fit))
+
+
+def _stacked(
+    title: str, description: str, at: Sequence[str], series: Mapping[str, Sequence[float]], unit: str, width: int,
+    kind: str,
+) -> str:  # fmt: skip
     top, height = 24, 220
     scale = ticks(0, max(map(sum, zip(*series.values(), strict=True)), default=1) or 1)
     first = _left(scale)
-    step = (WIDTH - first - MARGIN_RIGHT) / max(len(at), 1)
-    parts = _columns_frame(scale, height, top, unit)
+    step = (width - first - MARGIN_RIGHT) / max(len(at), 1)
+    parts = _columns_frame(scale, height, top, unit, width)
     base = [0.0] * len(at)
     for number, (name, values) in enumerate(series.items()):
         for index, value in enumerate(values):
@@ -196,9 +219,9 @@ def stacked(title: str, description: str, at: Sequence[str], series: Mapping[str
             left = first + step * (index + 0.5) - wide / 2
             parts.append(_rect(left, y, wide, tall, tip, f"c{number % SERIES + 1}"))
             base[index] += tall
-    parts += _axis(at, lambda index: first + step * (index + 0.5), top + height + 18)
-    legend, bottom = _legend(list(series), first, top + height + 46)
-    return _svg(title, description, bottom + 8, parts + legend)
+    parts += _axis(at, lambda index: first + step * (index + 0.5), top + height + 18, width)
+    legend, bottom = _legend(list(series), first, top + height + 46, width)
+    return _svg(title, description, bottom + 8, parts + legend, kind, width)
 
 
 def heat_map(

@@ -52,7 +52,9 @@ svg .cell.strong { fill: var(--on-heat) }
   linear-gradient(to left, var(--card) 40%, transparent) 100% 0 / 3rem 100% local,
   linear-gradient(to right, var(--rule), transparent) 0 0 / .8rem 100%,
   linear-gradient(to left, var(--rule), transparent) 100% 0 / .8rem 100%; background-repeat: no-repeat }
-.scroll svg { min-width: 33rem } .scroll td { white-space: nowrap } .scroll tbody th { min-width: 6rem }
+.scroll svg { min-width: 33rem } .scroll.narrow svg { min-width: 0 } .narrow { display: none }
+@media (max-width: 40rem) { .wide { display: none } .narrow { display: block } }
+.scroll td { white-space: nowrap } .scroll tbody th { min-width: 6rem }
 .scroll td:has(code) { white-space: normal; min-width: 16rem } code { font-size: .85rem; overflow-wrap: anywhere }
 table { border-collapse: collapse; font-size: .9rem; margin: .4rem 0; font-variant-numeric: tabular-nums }
 caption { text-align: left; white-space: nowrap; color: var(--soft); padding-bottom: .3rem }

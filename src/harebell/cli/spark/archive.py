@@ -29,6 +29,7 @@ __all__ = ["archive"]
 
 MEBI: Final = 1 << 20
 TAP_SECONDS: Final = 30.0
+MANY_SMALL: Final = 50  # files that --compact would merge, from which on it is recommended
 
 
 def archive(
@@ -118,6 +119,8 @@ def archive(
                     _print(results, error.archived)
                 raise
             _print(results, done)
+        if not compact:
+            _warn_of_small_files(results, folder, file_size * MEBI)
         if compact:
             _compact(spark, display, results, folder, file_size * MEBI)
         if verify:
@@ -164,12 +167,25 @@ def _print(results: Display, done: Archived) -> None:
     for name in ("queue", "kind"):
         table.add_column(name, overflow="fold")
     for name in ("batches", "messages"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for each in done.queues:
         table.add_row(Text(each.queue), each.kind, f"{each.batches:,}", f"{each.rows:,}")
     results.console.print(table)
     files = "1 file" if done.files == 1 else f"{done.files:,} files"
     results.say(f"{done.added:,} messages archived; the archive has {done.rows:,} in {files}")
+
+
+def _warn_of_small_files(results: Display, folder: Path, target: int) -> None:
+    """Say that --compact would help, where reading the archive takes much longer than it need to."""
+    from harebell.spark.jobs.archive.compaction import small_files
+    from harebell.spark.jobs.archive.table import find_table
+
+    files = find_table(folder).files()
+    if (small := small_files(files, target)) >= MANY_SMALL:
+        results.say(
+            f"{small:,} of the archive's {len(files):,} files are small and of past days: reading them takes long, and "
+            f"`harebell spark archive {folder} --compact` merges them"
+        )
 
 
 def _compact(spark: SparkSession, display: Display, results: Display, folder: Path, target: int) -> None:

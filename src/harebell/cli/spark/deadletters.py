@@ -305,7 +305,7 @@ def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
     for name in columns:
         number = any(isinstance(row[name], int | float) for row in rows)
         heading = name.replace("first_", "").replace("_", " ")
-        made.add_column(heading, justify="right" if number else "left", overflow="fold")
+        made.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows[:SHOWN]:
         made.add_row(*(text(row[name]) for name in columns))
     return made

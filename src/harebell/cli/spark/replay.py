@@ -204,7 +204,7 @@ def _print(results: Display, found: Preview) -> None:
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("exchange", overflow="fold")
     table.add_column("routing key", overflow="fold")
-    table.add_column("messages", justify="right")
+    table.add_column("messages", justify="right", no_wrap=True)
     for route in found.routes[:SHOWN]:
         table.add_row(Text(route.exchange or "(default)"), Text(route.routing_key), f"{route.messages:,}")
     results.console.print(table)

@@ -111,7 +111,7 @@ def _table(states: Sequence[Any], title: str) -> Table:
     for heading in ("vhost", "queue", "drain"):
         table.add_column(heading, overflow="fold")  # shortened names would look alike
     for heading in ("messages", "unacked", "size", "age"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state")
     now = time.time()
     for state in states:

@@ -43,8 +43,9 @@ def wide_console() -> Console:
 
 
 def listing(*columns: str | Column) -> Table:
-    """A table with no line but that below the headings."""
-    return Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    """A table with no line but that below the headings. Texts are folded, never cut: names that are cut look alike."""
+    folded = (Column(each, overflow="fold") if isinstance(each, str) else each for each in columns)
+    return Table(*folded, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
 def right(name: str) -> Column:

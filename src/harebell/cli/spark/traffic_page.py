@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from harebell.cli.html import charts, page as html
+from harebell.spark.jobs.natural_order import natural
 from harebell.spark.jobs.traffic.report import Survey
 
 __all__ = ["page"]
@@ -57,7 +58,7 @@ def _rates(found: Survey) -> str:
     totals: dict[str, int] = {}
     for row in found.windows:
         totals[row["name"]] = totals.get(row["name"], 0) + row["messages"]
-    names = sorted(totals, key=lambda name: (-totals[name], name))[:SERIES]
+    names = sorted(totals, key=lambda name: (-totals[name], natural(name)))[:SERIES]
     starts, each = _starts(found)
     series = {}
     for name in names:
@@ -83,7 +84,7 @@ def _latency(found: Survey) -> str:
     if not known["messages"]:
         return ""
     rows = [row for row in found.windows if row["p95_latency"] is not None]
-    worst = sorted(rows, key=lambda row: (-row["p95_latency"], row["start"], row["name"]))[:BARS]
+    worst = sorted(rows, key=lambda row: (-row["p95_latency"], row["start"], natural(row["name"])))[:BARS]
     values = [(f"{_name(found.by, row['name'])}, {_time(row['start'])}", round(row["p95_latency"], 1)) for row in worst]
     return html.section(
         "Latency",

@@ -186,7 +186,7 @@ def test_the_command(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "orders -> queue never: 'x.y.z'" in lines
     assert any(line.startswith("a RabbitMQ cluster of 1 node would carry it: decided by processor") for line in lines)
     page = (tmp_path / "report.html").read_text()
-    assert (page.count("<svg"), page.count('class="ranking"')) == (2, 1)
+    assert (page.count('"scroll wide"'), page.count('"scroll narrow"'), page.count('class="ranking"')) == (2, 2, 1)
     for part in ("Backlog", "Nodes of a RabbitMQ cluster", "no exchange &#x27;nowhere&#x27;", "x.y.z"):
         assert part in page
 

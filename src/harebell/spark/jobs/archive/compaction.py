@@ -31,7 +31,7 @@ from harebell.spark.schema import project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Compacted", "clean", "compact", "plan", "rewrite"]
+__all__ = ["Compacted", "clean", "compact", "plan", "rewrite", "small_files"]
 
 TARGET_BYTES: Final = 128 << 20
 KEEP_SECONDS: Final = 3600.0
@@ -89,6 +89,11 @@ def compact(
         sum(file.size for file in new),
         clean(table, keep),
     )
+
+
+def small_files(files: Sequence[DataFile], target: int = TARGET_BYTES) -> int:
+    """How many files `compact` would merge now."""
+    return sum(map(len, plan(files, target, datetime.now(UTC).date())))
 
 
 def plan(files: Sequence[DataFile], target: int, before: date) -> list[list[DataFile]]:

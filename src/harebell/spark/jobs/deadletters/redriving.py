@@ -33,6 +33,7 @@ from harebell.errors import AmqpError, ConnectionLost, InvalidArgument, NotFound
 from harebell.protocol.v091 import FieldValue, Properties
 from harebell.spark.jobs.deadletters.ledger import Ledger
 from harebell.spark.jobs.message_identity import DELIVERY_COUNTS, digest
+from harebell.spark.jobs.natural_order import natural
 from harebell.spark.jobs.peek import Held, give_back, no_progress
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Plan:
         counts: Counter[Place] = Counter()
         for place, count in self.chosen.values():
             counts[place] += count
-        return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+        return dict(sorted(counts.items(), key=lambda entry: (-entry[1], *map(natural, entry[0]))))
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from harebell.routing.definitions import parse_definitions
 from harebell.routing.router import Router
 from harebell.routing.topology import Topology, exchange_types, topology
 from harebell.routing.trace import Tracer
+from harebell.spark.jobs.natural_order import natural
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame as DataFrame
@@ -306,7 +307,7 @@ def simulation_from(
         copied_bytes=sum(queue.bytes for queue in queues),
         unroutable=keys[0]["all"] if keys else 0,
         refused={row["name"]: row["messages"] for row in by_kind.get("refused", [])},
-        exchanges=dict(sorted(exchanges.items(), key=lambda each: (-each[1], each[0]))),
+        exchanges=dict(sorted(exchanges.items(), key=lambda each: (-each[1], natural(each[0])))),
         queues=queues,
         bindings=_bindings(by_kind.get("binding", []), topology),
         unroutable_keys=key_loads(keys),
@@ -318,7 +319,7 @@ def simulation_from(
 def key_loads(rows: Sequence[Any]) -> tuple[KeyLoad, ...]:
     """Rows about keys as records, the heaviest first."""
     loads = [KeyLoad(row["name"], row["key"], row["messages"], row["bytes"]) for row in rows]
-    return tuple(sorted(loads, key=lambda load: (-load.messages, load.exchange, load.routing_key)))
+    return tuple(sorted(loads, key=lambda load: (-load.messages, natural(load.exchange), natural(load.routing_key))))
 
 
 def _queues(rows: Sequence[Any], topology: Topology, windows: Any) -> tuple[QueueLoad, ...]:
@@ -335,7 +336,7 @@ def _queues(rows: Sequence[Any], topology: Topology, windows: Any) -> tuple[Queu
         )
         for name, its in by_queue.items()
     ]
-    return tuple(sorted(loads, key=lambda load: (-load.messages, load.name)))
+    return tuple(sorted(loads, key=lambda load: (-load.messages, natural(load.name))))
 
 
 def _bindings(rows: Sequence[Any], topology: Topology) -> tuple[BindingLoad, ...]:
@@ -345,6 +346,7 @@ def _bindings(rows: Sequence[Any], topology: Topology) -> tuple[BindingLoad, ...
         for number, binding in enumerate(Tracer(topology.router).bindings)
     ]
     return tuple(
-        sorted(loads, key=lambda load: (-load.messages, load.source, load.destination, load.binding_key,
+        sorted(loads, key=lambda load: (-load.messages, natural(load.source), natural(load.destination),
+                                        natural(load.binding_key),
                                         json.dumps(load.arguments, sort_keys=True, default=str)))
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.conditions import filtered
+from harebell.spark.jobs.natural_order import natural
 from harebell.spark.jobs.traffic.arrivals import backlog, busy_seconds, daily, per_second
 from harebell.spark.jobs.traffic.event_tables import By, gaps, latency, talkers, windows, with_pattern
 from harebell.spark.jobs.traffic.unusual_hours import anomalies
@@ -111,7 +112,7 @@ def survey(seen: DataFrame, asked: Questions) -> Survey:
                                          "count_if(arrival) AS arrived"))  # fmt: skip
         window = asked.window or window_for(whole["a"], whole["b"])
         check_window(window, whole["a"], whole["b"])
-        talking = {by: _rows(talkers(seen, by, asked.top)) for by in BY}
+        talking = {by: _ordered(_rows(talkers(seen, by, asked.top)), "messages") for by in BY}
         few = folded(seen, asked.by, [row["name"] for row in talking[asked.by]])
         arrived: Row | None = None
         days: list[Row] = []
@@ -128,7 +129,7 @@ def survey(seen: DataFrame, asked: Questions) -> Survey:
             _rows(windows(few, window, asked.by)),
             talking,
             _rows(latency(seen))[0],
-            [] if asked.gap is None else _rows(gaps(seen, asked.by, asked.gap)),
+            [] if asked.gap is None else _ordered(_rows(gaps(seen, asked.by, asked.gap)), "seconds"),
             _rows(anomalies(few, asked.by)),
             arrived, days, asked.rate, waiting, drained,
         )  # fmt: skip
@@ -169,6 +170,11 @@ def _backlog(seconds: DataFrame, rate: float, span: int) -> tuple[list[Row], flo
     last = _rows(deep.selectExpr("max_by(depth, second) AS depth"))[0]["depth"]
     deep.unpersist()
     return points, None if last is None else last / rate
+
+
+def _ordered(rows: list[Row], most: str) -> list[Row]:
+    """Those with the most first; of equal ones, by name."""
+    return sorted(rows, key=lambda row: (-row[most], natural(row["name"])))
 
 
 def _rows(frame: DataFrame) -> list[Row]:
