@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harebell.protocol.v010 import Command, commands as c, structs as s
+from harebell.protocol.v010 import Command, commands as c, controls as k, structs as s
 from tests.broker.v010.kit import Client, Kit
 
 DURABLE = pytest.mark.parametrize("durable", [False, True])
@@ -159,3 +159,18 @@ def test_a_commit_is_complete_when_the_disk_has_both(tmp_path: Path) -> None:
     client.wait(commit)
     assert client.bodies() == [b"out"]
     kit.stop()
+
+
+@pytest.mark.parametrize("select", [c.TxSelect, c.DtxSelect])
+def test_a_program_that_takes_the_session_over_begins_without_transactions(kit: Kit, select: type[Command]) -> None:
+    """Another one had it and was killed: the new one has none of its state."""
+    first = kit.peer().session(b"taken")
+    first.peer.control(0, k.SessionRequestTimeout(60))
+    first.call(c.QueueDeclare("t"))
+    first.call(select())
+    first.peer.lose()
+    second = kit.peer().session(b"taken", force=True)
+    second.publish("t", b"at once")
+    assert count(second, "t") == 1
+    second.call(select())
+    assert second.exception is None

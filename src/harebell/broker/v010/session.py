@@ -289,6 +289,7 @@ class Session:
     def _starting_over(self) -> Work:
         """The client has lost its state of the session: end this one's, and begin again with the numbers going on."""
         yield from self._releasing()
+        self.transactions.selected = self.dtx.selected = self.publisher.holds_back = False
         self.survival.start_over()
         if self.attached and not self.ended:
             for control in self.state.start_over()[0]:
