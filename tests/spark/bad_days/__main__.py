@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.spark.bad_days.days import CLUSTER_DAYS, DAYS
 from tests.spark.bad_days.stage import setting
-from tests.spark.bad_days.torment import KINDS
+from tests.spark.bad_days.torment import KINDS, SINKS
 
 
 def main() -> int:
@@ -22,11 +22,13 @@ def main() -> int:
     parser.add_argument("--rabbitmq", action="store_true", help="on RabbitMQ, in place of Harebell")
     parser.add_argument("--only", default="", metavar="DAY,...", help="days whose names hold one of these words")
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="KIND,...", help="of source queues")
+    parser.add_argument("--sinks", default="", metavar="SINK,...", help=f"of {', '.join(SINKS)}; sessions on Harebell")
     parser.add_argument("--messages", type=int, default=3000, help="in each queue")
     options = parser.parse_args()
     words = [word.strip() for word in options.only.split(",") if word.strip()]
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started ends too
     broker = "rabbitmq" if options.rabbitmq else "harebell"
+    sinks = options.sinks.split(",") if options.sinks else [*SINKS[: 2 if options.rabbitmq else 3]]
     outcomes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="harebell-bad-days-") as folder:
         for days, cluster in ((DAYS, False), (CLUSTER_DAYS, True)):
@@ -35,7 +37,7 @@ def main() -> int:
                 continue
             with ExitStack() as stack:
                 scene = setting(stack, broker, Path(folder) / ("cluster" if cluster else "local"), cluster)
-                scene = replace(scene, messages=options.messages, kinds=options.kinds.split(","))
+                scene = replace(scene, messages=options.messages, kinds=options.kinds.split(","), sinks=sinks)
                 for day, run in chosen.items():
                     began = time.monotonic()
                     try:

@@ -2,7 +2,7 @@
 
 Rules: it stands without the rest of the tests: it travels to executors as a single file, beside the package under test.
 A point is struck when its file in the folder `faults` can be created: so by one attempt only, on whichever machine. The
-package under test is a black box but for a few names: Link.ack, Link.publish_part, os.link and os.fsync.
+package under test is a black box but for a few names: Link.ack, Link.publish_part, NumberedRows.put, os.link, os.fsync.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWrite
 from pyspark.sql.types import StructType
 
 from harebell.spark.connection import Link
+from harebell.spark.sink.numbered_rows import NumberedRows
 from harebell.spark.source import AmqpDataSource
 
 READING = ("read", "before-link", "after-link", "after-ack", "yielded")
@@ -71,6 +72,7 @@ class FaultyWrite:
     def __call__(self, iterator: Iterator[Any]) -> Any:
         strike(self._faults, "write")
         patch(Link, "publish_part", self._faults, None, "published")
+        patch(NumberedRows, "put", self._faults, None, "published")
         return self._write(iterator)
 
 

@@ -21,12 +21,13 @@ from harebell.protocol.v091.fields import Table
 from tests.spark.bad_days import evidence
 from tests.spark.bad_days.brokers import Server
 
-__all__ = ["KINDS", "Cell", "Driver", "Result", "make_cells"]
+__all__ = ["KINDS", "SINKS", "Cell", "Driver", "Result", "make_cells"]
 
 HERE: Final = Path(__file__).parent
 SOURCES: Final = HERE.parents[2] / "src"
 PATIENCE: Final = 600.0  # seconds for one request; what takes that long hangs
 KINDS: Final = ("stream", "classic", "quorum")
+SINKS: Final = ("parquet", "amqp", "sessions")  # amqp: with confirms; sessions: exactlyOnce, which RabbitMQ has not
 LOCAL: Final = "local[2,8]"  # eight attempts: a day may strike at one task several times
 
 
@@ -155,7 +156,7 @@ class Cell:
 
     def declare(self, arguments: Table | None = None) -> None:
         evidence.declare(self.url, self.queue, self.kind, arguments)
-        if self.sink == "amqp":
+        if self.sink != "parquet":
             evidence.declare(self.url, self.out, "classic")
 
     def publish(self, count: int, body: Callable[[int], bytes] = lambda number: b"%d" % number) -> None:
@@ -169,6 +170,8 @@ class Cell:
         if self.kind != "stream":
             source |= {"spool": str(self.folder / "spool"), "prefetch": "200"}
         faults = {"faults": str(self.folder / "faults")} if self.format == "faulty_amqp" else {}
+        # The sink makes the ids: that they are the same in every attempt is what is to be seen.
+        sessions = {"exactlyOnce": "sessions", "ids": "auto"} if self.sink == "sessions" else {}
         columns = ("cast(body as bigint) number", "message_id") if self.sink == "parquet" else ("body",)
         return {
             "name": self.name,
@@ -179,8 +182,7 @@ class Cell:
             "select": self.select or columns,
             "slow": self.slow,
             "source": source | faults | self.source,
-            # The sink makes the ids: that they are the same in every attempt is what is to be seen.
-            "target": {"url": self.url, "exchange": "", "routingKey": self.out} | faults | self.target,
+            "target": {"url": self.url, "exchange": "", "routingKey": self.out} | sessions | faults | self.target,
         }
 
     @property
@@ -192,6 +194,8 @@ class Cell:
         """Empty when what arrived is what the guarantee says; else what is wrong."""
         if self.sink == "parquet":
             wrong = evidence.in_files(self.folder).once(self.published)
+        elif self.sink == "sessions":
+            wrong = evidence.in_queue(self.url, self.out).once(self.published)
         else:
             wrong = evidence.in_queue(self.url, self.out).at_least_once(self.published)
         return f"{wrong}; {evidence.ready(self.url, self.queue)} in the queue" if wrong else ""
