@@ -95,6 +95,7 @@ class Bench:
         cases[f"end to end: stream queue, 2 columns, {LONG} x the rows"] = lambda: self.whole("stream", TWO, LONG)
         for kind in ("stream", "classic"):
             cases[f"sink: {kind} queue, confirmed"] = lambda kind=kind: self.sink(kind)  # type: ignore[misc]
+        cases["sink: classic queue, exactlyOnce=sessions"] = lambda: self.sink("classic", exactlyOnce="sessions")
         cases[f"micro-batch of {LITTLE} rows"] = self.little
         return cases
 
@@ -132,11 +133,11 @@ class Bench:
             )  # fmt: skip
         return Result(**json.loads(done.stdout))
 
-    def sink(self, kind: str) -> Result:
+    def sink(self, kind: str, **exactly: str) -> Result:
         frame = self.spark.read.parquet(str(self.messages())).select("message_id", "body").repartition(2).cache()
         frame.count()
         with self.queue(kind, 0) as queue:
-            options = {"url": self.url, "exchange": "", "routingKey": queue}
+            options = {"url": self.url, "exchange": "", "routingKey": queue, **exactly}
             # Spark ends Python workers that had nothing to do for a minute: starting others is not what is measured.
             frame.where("message_id < '00000010'").write.format("amqp").mode("append").options(**options).save()
             writer = frame.write.format("amqp").mode("append").options(**options)
@@ -240,9 +241,10 @@ def main() -> None:
         for size in map(int, options.sizes.split(",")):
             url = f"amqp://guest:guest@127.0.0.1:{port}/"
             bench = Bench(spark, url, pid, Path(folder), options.rows, size)
-            cases = {case: run for case, run in bench.cases().items() if not words or any(w in case for w in words)}
+            known = {case: run for case, run in bench.cases().items() if not options.rabbitmq or "sessions" not in case}
+            cases = {case: run for case, run in known.items() if not words or any(word in case for word in words)}
             if not cases:
-                parser.error("--only leaves nothing; the cases are " + "; ".join(bench.cases()))
+                parser.error("--only leaves nothing; the cases are " + "; ".join(known))
             figures[size] = {case: [] for case in cases}
             for number in range(options.rounds + 1):
                 for case, run in cases.items():

@@ -30,7 +30,6 @@ from pyspark.sql.types import (
 )
 
 from harebell.errors import InvalidArgument, LocalProtocolError
-from harebell.protocol.conversion.header_columns import encode_header_columns
 from harebell.protocol.v091.bulk import encode_property_columns
 from harebell.protocol.v091.fields import write_table
 from harebell.spark.options import SinkOptions
@@ -277,6 +276,8 @@ class RowEncoder:
                 table = constants.pop("headers", None)
                 columns["headers"] = _marked(columns.get("headers", [table] * rows), columns["message_id"])
             if self._sessions:
+                from harebell.protocol.conversion.header_columns import encode_header_columns  # as in `writer`
+
                 properties = encode_header_columns(rows, exchange, key, columns, constants, mandatory=True)
             else:
                 properties = encode_property_columns(rows, columns, constants)

@@ -6,6 +6,8 @@ the broker does not have yet (`session_publisher`). Otherwise it publishes again
 message ids are the same in every attempt (<query>/<batch>/<partition>/<row>), so a broker that is asked to
 (dedup=broker) or a consumer can drop the copies; that holds where Spark gives the rows in the same order again, which
 is every plan without a shuffle over a replayable source; after a shuffle use ids=column with a key of your own.
+
+The client of sessions is imported where a write has sessions: a tenth of a second, in each of Spark's Python processes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,6 @@ from harebell.spark.shown_errors import shown
 from harebell.spark.sink.ledger import Place
 from harebell.spark.sink.publisher import TaskPublisher, publish_in_transaction
 from harebell.spark.sink.row_encoding import Part, RowEncoder, check_columns
-from harebell.spark.sink.session_publisher import SessionPublisher, clean_up, has_sessions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +60,8 @@ class Published(WriterCommitMessage):
 
 def in_session(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: StructType, place: Place) -> Published:
     """Publishes every row exactly once, whatever earlier attempts have done. Raises what SessionPublisher does."""
+    from harebell.spark.sink.session_publisher import SessionPublisher
+
     check_columns(schema, options)
     publisher = SessionPublisher(options, schema, place, prefix(place))
     publisher.publish(batches)
@@ -137,6 +140,8 @@ def resolved(options: SinkOptions) -> SinkOptions:
         return options
     broker = repr(options.url) + str(options.url)
     if broker not in _decided:
+        from harebell.spark.sink.session_publisher import has_sessions
+
         _decided[broker] = has_sessions(options)
         if not _decided[broker]:
             log.info("%s has no sessions: messages are published at least once", options.url)
@@ -179,7 +184,11 @@ class Writer(DataSourceArrowWriter):
     def _clean_up(self, messages: list[WriterCommitMessage | None]) -> None:
         """Has the broker forget the tasks of this write; those of a task that failed end by themselves."""
         places = [message.place for message in messages if isinstance(message, Published)]
-        clean_up([place for place in places if place is not None], self._options)
+        begun = [place for place in places if place is not None]
+        if begun:
+            from harebell.spark.sink.session_publisher import clean_up
+
+            clean_up(begun, self._options)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
