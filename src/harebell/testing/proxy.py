@@ -390,6 +390,7 @@ class FaultProxy:
                 await asyncio.sleep(ACCEPT_PAUSE)
                 continue
             self.accepted += 1
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is forwarded has gone before a cut
             if self.refusing:
                 _reset(client)
                 continue
