@@ -176,6 +176,11 @@ class RabbitMQ:
         return self._pid
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return self._node is not None
+
+    @property
     def node_name(self) -> str:
         return f"harebell{self.port}@localhost"
 
@@ -259,17 +264,13 @@ class RabbitMQ:
         if self._node is not None:
             raise LocalProtocolError("this RabbitMQ is already running")
         script = self._server_script()
-        epmd = shutil.which("epmd") if self._root is None else "/usr/bin/epmd"
-        if epmd is None:
-            raise ServerUnavailable("RabbitMQ is there but Erlang's `epmd` is not on PATH")
         directory = self._prepare_directory()
         try:
-            self._epmd = self._spawn(epmd)
-            self._wait_epmd()  # else the node would start an epmd daemon, which no stop ends
+            epmd = self._start_epmd()
             starts = self.log().count(STARTED)
             self._node = self._spawn(str(script))
             self._guard = subprocess.Popen(
-                ["/bin/sh", "-c", GUARD, "guard", str(self._node.pid), str(self._epmd.pid), str(directory)],
+                ["/bin/sh", "-c", GUARD, "guard", str(self._node.pid), str(epmd), str(directory)],
                 stdin=subprocess.PIPE,
                 start_new_session=True,
             )
@@ -332,8 +333,12 @@ class RabbitMQ:
             lines = "".join(f"{key} = {value}\n" for key, value in self._config.items())
             (self._directory / "rabbitmq.conf").write_text(lines)
             (self._directory / "plugins").write_text(f"[{','.join(self._plugins)}].\n")
+            self._furnish(self._directory)
         (self._directory / "pid").unlink(missing_ok=True)
         return self._directory
+
+    def _furnish(self, directory: Path) -> None:
+        """Add to a new directory what this kind of node needs."""
 
     def _server_script(self) -> Path:
         if self._root is None:
@@ -387,6 +392,15 @@ class RabbitMQ:
                 stderr=output,
                 start_new_session=True,  # Ctrl-C in a terminal reaches only the tests, which then stop the node cleanly
             )
+
+    def _start_epmd(self) -> int:
+        """The process id of the node's epmd; else the node would start a daemon, which no stop ends."""
+        epmd = shutil.which("epmd") if self._root is None else "/usr/bin/epmd"
+        if epmd is None:
+            raise ServerUnavailable("RabbitMQ is there but Erlang's `epmd` is not on PATH")
+        self._epmd = self._spawn(epmd)
+        self._wait_epmd()
+        return self._epmd.pid
 
     def _wait_epmd(self) -> None:
         assert self._epmd is not None
