@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
+import socket
 import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,7 @@ from harebell.broker import Broker
 from harebell.broker.net import descriptors, server
 from harebell.protocol.v091 import methods as m
 from tests.broker.kit import NodeKit
+from tests.broker.net.test_tls_stream import loops
 from tests.broker.test_net import connected
 from tests.wire import BrokerThread, Wire
 
@@ -109,6 +115,30 @@ async def test_stops_and_starts_again() -> None:
         await broker.start()
         broker.hurry()
         await broker.stop()
+
+
+@loops
+@pytest.mark.parametrize("turns", range(7))
+def test_a_stop_at_any_step_of_an_accept_leaves_no_socket(
+    loop: Callable[[], asyncio.AbstractEventLoop], turns: int
+) -> None:
+    async def stop() -> None:
+        broker = await Broker().start()
+        with socket.create_connection(("127.0.0.1", broker.port or 0)) as client:  # the loop has not turned
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            broker.hurry()
+            await broker.stop()
+            client.settimeout(30)
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(stop())
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 def test_connections_leave_descriptors_for_the_store(caplog: pytest.LogCaptureFixture) -> None:

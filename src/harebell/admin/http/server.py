@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from harebell.admin.http.app import HEADERS, App
 from harebell.broker.net.descriptors import ACCEPTS, deepen_backlog, last_for_connections
-from harebell.broker.net.listening import open_listeners
+from harebell.broker.net.listening import close_listeners, open_listeners
 
 __all__ = ["Server"]
 
@@ -133,8 +133,7 @@ class Server:
 
     async def stop(self) -> None:
         """Close the listeners, let answers that are on their way go out, and end all connections."""
-        for server in self._servers:
-            server.close()
+        await close_listeners(self._servers)
         self._servers = []
         for connection in tuple(self._state.connections):
             connection.shutdown()

@@ -21,7 +21,15 @@ from typing import Any, Final
 
 from harebell.broker.net.descriptors import BACKLOG
 
-__all__ = ["LOOPBACK", "ListenError", "dialled_host", "open_listeners", "shown_address", "shown_host"]
+__all__ = [
+    "LOOPBACK",
+    "ListenError",
+    "close_listeners",
+    "dialled_host",
+    "open_listeners",
+    "shown_address",
+    "shown_host",
+]
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 WORDS: Final = {"localhost": ("127.0.0.1", "::1"), "*": ("0.0.0.0", "::")}
@@ -128,3 +136,15 @@ def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
         made.close()
         raise
     return made
+
+
+async def close_listeners(servers: Sequence[asyncio.Server]) -> None:
+    """Close them once what they have accepted has its transport: asyncio drops what comes to a closed server."""
+    loop = asyncio.get_running_loop()
+    for server in servers:
+        for listening in server.sockets:
+            loop.remove_reader(listening.fileno())
+    for _ in range(2):  # an accepted socket gets its transport in the next turn, its protocol in the one after
+        await asyncio.sleep(0)
+    for server in servers:
+        server.close()

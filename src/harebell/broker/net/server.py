@@ -20,7 +20,7 @@ from typing import Final, Self, TextIO
 
 from harebell.broker.net.administration import Administration
 from harebell.broker.net.descriptors import ACCEPTS, deepen_backlog, last_for_connections
-from harebell.broker.net.listening import dialled_host, open_listeners, shown_host
+from harebell.broker.net.listening import close_listeners, dialled_host, open_listeners, shown_host
 from harebell.broker.net.tls import Tls
 from harebell.broker.net.tls_stream import TlsStream
 from harebell.broker.net.transport import SocketTransport
@@ -291,8 +291,7 @@ class Broker(Administration):
         It accepts no connection and reads no input any more; confirms go out when the disk has the messages;
         connections are closed with 320 CONNECTION_FORCED; the store is synced and closed.
         """
-        for server, _ in self._servers:
-            server.close()
+        await close_listeners([server for server, _ in self._servers])
         self._servers = []
         for transport in tuple(self._transports):
             if transport.in_handshake:
