@@ -8,10 +8,12 @@ from typing import Final
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.store.prepared import PreparedBranches
 from harebell.broker.transactions import commits as module
 from harebell.protocol.v010 import commands as c, controls as k
 from harebell.protocol.v091 import Properties, Table, methods as m
+from harebell.protocol.v091.content import stored_content
 from tests.broker.store.faults import Died
 from tests.broker.v010.disk_kit import DiskKit
 from tests.broker.v010.kit import Client
@@ -23,11 +25,15 @@ QUEUES: Final[dict[str, Table]] = {
     "out": {},
     "copy": {"x-max-priority": 3},
     "dead": {},
+    "log": {"x-queue-type": "stream"},
 }
 
 
 class Move:
-    """Two of three messages go from `in` to `out` and `copy` in one transaction; `undo` of a script is its rollback."""
+    """Two of three messages go from `in` to `out`, `copy` and `log` in one transaction.
+
+    `undo` of a script is its rollback.
+    """
 
     def __init__(self, script: Callable[[Move], None]) -> None:
         self.script = script
@@ -36,7 +42,7 @@ class Move:
         for name, arguments in QUEUES.items():
             client.call(m.QueueDeclare(name, durable=True, arguments=arguments), m.QueueDeclareOk)
         client.call(m.ExchangeDeclare("all", "fanout", durable=True), m.ExchangeDeclareOk)
-        for name in ("out", "copy"):
+        for name in ("out", "copy", "log"):
             client.call(m.QueueBind(name, "all"), m.QueueBindOk)
         for body in (*TAKEN, b"3"):
             client.publish("in", body, delivery_mode=2)
@@ -64,8 +70,8 @@ class Move:
         """Whether the commit was done; it is not half done."""
         found = {name: sorted(self.peek(name)) for name in QUEUES}
         dead = found.pop("dead")
-        done = {"in": [b"3"], "out": [*TAKEN], "copy": [*TAKEN]}
-        undone = {"in": [*TAKEN, b"3"], "out": [], "copy": []}
+        done = {"in": [b"3"], "out": [*TAKEN], "copy": [*TAKEN], "log": [*TAKEN]}
+        undone = {"in": [*TAKEN, b"3"], "out": [], "copy": [], "log": []}
         assert found == done or (found == undone and not self.answered), found
         rejects = self.script is rejected_by_a_channel
         assert set(dead) == ({b"2"} if rejects and found == done else set())
@@ -74,6 +80,10 @@ class Move:
 
     def peek(self, queue: str) -> list[bytes]:
         """What is in the queue; it stays there."""
+        stream = self.kit.node.vhosts["/"].queues[queue]
+        if isinstance(stream, StreamQueue):
+            records = stream.log.cursor(0).read(100)
+            return [stored_content(1, record.frames).body for record in records]
         client, found = self.kit.client, []
         while (content := client.get(queue, no_ack=False)) is not None:
             found.append(content.body)

@@ -93,7 +93,7 @@ class StreamQueue(Queue):
             properties = content.decode_properties()
             properties.headers = {k: v for k, v in (properties.headers or {}).items() if k != STREAM_OFFSET.name}
             frames = replace_properties(frames, properties)
-        self.log.append(message.address.wire, STREAM_OFFSET.pieces(frames, self.log.next_offset))
+        self.log.append(message.address.wire, STREAM_OFFSET.pieces(frames, self.log.next_offset), number=message.number)
         if not self._unwritten:
             self._unwritten = True
             self.batch.written.append(self)

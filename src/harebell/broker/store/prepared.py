@@ -18,7 +18,8 @@ the virtual host, the user, the messages (queues, address, other marks, number o
 the messages that it took, or rejected; in a record of kind 5 there are none of these, but the outcome.
 
 A commit that was interrupted is done again at the start: each message is stored with the branch and its place in it
-(`positions.NUMBER`), so that a queue that has it does not get it again. After damage all branches that can be read are
+(`positions.NUMBER`), so that a queue that has it does not get it again; of a stream the part behind the offset that it
+had is looked through. After damage all branches that can be read are
 in doubt: no commit is done again, because it may be over. Commits of the class tx stay as they are then: what was
 answered is whole on disk, and needs no record.
 """
@@ -102,11 +103,13 @@ class KeptBranch:
     decided   it is to be committed
     by_hand   an administrator has decided that
     outcome   what became of it, when it is over, but to be forgotten; else ""
+    streams   the streams of its messages, each with an offset that is below theirs
     stored    the queues that have a message of the branch already, by its place in the branch
     """
 
     __slots__ = (
-        "by", "by_hand", "decided", "key", "messages", "outcome", "rejected", "stored", "taken", "user", "vhost", "xid",
+        "by", "by_hand", "decided", "key", "messages", "outcome", "rejected", "stored", "streams", "taken", "user",
+        "vhost", "xid",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +130,7 @@ class KeptBranch:
         self.by: LastCommit | None = None
         self.decided = self.by_hand = False
         self.outcome = ""
+        self.streams: dict[str, int] = {}
         self.stored: dict[int, set[str]] = {}
 
     def encode(self) -> bytes:
@@ -146,6 +150,7 @@ class KeptBranch:
                 "messages": told,
                 "taken": self.taken,
                 **({"rejected": self.rejected} if self.rejected else {}),
+                **({"streams": self.streams} if self.streams else {}),
                 **({"by": self.by.encode().decode()} if self.by else {}),
                 **({"outcome": self.outcome} if self.outcome else {}),
             }
@@ -169,6 +174,7 @@ class KeptBranch:
         self.rejected = [(queue, place) for queue, place in told.get("rejected", ())]
         self.by = LastCommit.decode(told["by"].encode()) if "by" in told else None
         self.outcome = told.get("outcome", "")
+        self.streams = told.get("streams", {})
         return self
 
     def extend(self, part: KeptBranch) -> None:
@@ -176,6 +182,7 @@ class KeptBranch:
         self.messages += part.messages
         self.taken += part.taken
         self.rejected += part.rejected
+        self.streams.update(part.streams)
         self.by = part.by
 
     def numbered(self, place: int) -> Message:

@@ -24,12 +24,13 @@ from harebell.broker.message import Message
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.existing import existing
+from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.slices import Work
-from harebell.broker.store.positions import Positions
+from harebell.broker.store.positions import NUMBER, Positions
 from harebell.broker.store.prepared import KeptBranch, KeptMessage, PreparedBranches
 from harebell.broker.timers import Timers
 from harebell.broker.transactions.branch import Branch, BranchState, Publication, Taken, Xid
-from harebell.broker.transactions.commits import is_durable, names
+from harebell.broker.transactions.commits import is_durable, names, note_streams
 from harebell.errors import NotFound, ResourceError
 from harebell.protocol.v091 import Table
 from harebell.routing import Route, Router, cc_keys
@@ -321,6 +322,12 @@ class Branches:
             return None
         branch = Branch(Xid(*kept.xid), kept.vhost, kept.user, DEFAULT_TIMEOUT)
         branch.kept = kept
+        for name, offset in kept.streams.items():
+            stream = vhost.queues.get(name)
+            if isinstance(stream, StreamQueue):
+                for key, stored in map(NUMBER.unpack, stream.log.numbers(offset)):
+                    if key == kept.key:
+                        kept.stored.setdefault(stored, set()).add(str(stream))
         for place, (message, told) in enumerate(kept.messages):
             queues: tuple[Sink, ...] = (
                 _routed(vhost, message)
@@ -355,7 +362,10 @@ def _to_keep(branch: Branch) -> KeptBranch | None:
     messages = [KeptMessage(each.message, names(each.queues)) for each in durable]
     if not taken and not messages:
         return None
-    return KeptBranch(branch.xid, branch.vhost, branch.user, messages, taken)
+    kept = KeptBranch(branch.xid, branch.vhost, branch.user, messages, taken)
+    for each in durable:
+        note_streams(each.queues, kept.streams)
+    return kept
 
 
 def _number(branch: Branch, kept: KeptBranch) -> None:

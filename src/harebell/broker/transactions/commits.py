@@ -20,11 +20,12 @@ from harebell.broker.batch import Batch
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
+from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.store.positions import Positions
 from harebell.broker.store.prepared import LOCAL, KeptBranch, KeptMessage, LastCommit, PreparedBranches
 from harebell.broker.timers import Timers
 
-__all__ = ["Commit", "Commits", "is_durable", "names"]
+__all__ = ["Commit", "Commits", "is_durable", "names", "note_streams"]
 
 Session: TypeAlias = "tuple[str, str, bytes]"  # its virtual host, user and name
 
@@ -99,11 +100,12 @@ class Commits:
         if by is None and (not publications or not (taken or rejected or (yield from _is_spread(publications)))):
             return None
         kept = KeptBranch(LOCAL, vhost, user, [], [])
-        messages, places = list[KeptMessage](), dict[int, int]()
+        messages, places, streams = list[KeptMessage](), dict[int, int](), dict[str, int]()
         for number, (_, message, queues) in enumerate(publications):
             if is_durable(message, queues):
                 places[number] = len(messages)
                 messages.append(KeptMessage(message, names(queues)))
+                note_streams(queues, streams)
                 if len(messages) % SHARE == 0:
                     kept.messages = messages[-SHARE:]
                     self._prepared.keep_part(kept)
@@ -117,7 +119,7 @@ class Commits:
             self._sessions.setdefault(by.session)
             kept.by = by
         kept.messages = messages[len(messages) - len(messages) % SHARE :]
-        kept.taken, kept.rejected = taken, rejected
+        kept.taken, kept.rejected, kept.streams = taken, rejected, streams
         self._prepared.keep(kept, decided=True)
         kept.messages, kept.taken, kept.rejected = messages, [], []
         work = self._positions.begin_work()
@@ -151,6 +153,13 @@ def names(sinks: tuple[Sink, ...]) -> tuple[str, ...] | None:
     """The names of the queues; None where the message goes elsewhere too."""
     queues = [sink for sink in sinks if isinstance(sink, Queue)]
     return tuple(queue.name for queue in queues) if len(queues) == len(sinks) else None
+
+
+def note_streams(sinks: tuple[Sink, ...], streams: dict[str, int]) -> None:
+    """Add the streams among them, with an offset that is below those of messages that they get from now on."""
+    for sink in sinks:
+        if isinstance(sink, StreamQueue) and sink.name not in streams:
+            streams[sink.name] = sink.log.durable
 
 
 def _is_spread(publications: Sequence[tuple[object, Message, tuple[Sink, ...]]]) -> Generator[None, None, bool]:

@@ -61,6 +61,24 @@ def test_what_is_appended_is_read(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize("segment_bytes", [1, 300, 1 << 20])
+def test_numbers_of_transactions(tmp_path: Path, segment_bytes: int) -> None:
+    """They are found from any offset on, after a restart too, and readers do not see them."""
+    log = open_log(tmp_path, segment_bytes)
+    numbers = {offset: b"%016d" % offset for offset in range(60) if offset % 3}
+    for offset in range(60):
+        log.append(b"address", (b"%d:" % offset, b"x" * offset), number=numbers.get(offset, b""))
+    log.flush()
+    log.advance()
+    for _ in range(2):
+        for offset in range(62):
+            assert everything(log.cursor(offset)) == list(range(offset, 60))
+            assert [*log.numbers(offset)] == [number for at, number in numbers.items() if at >= offset]
+        log.close()
+        log = open_log(tmp_path, segment_bytes)
+    log.close()
+
+
 @pytest.mark.parametrize("batch", [1, 3, 100])
 def test_segments_roll_over(tmp_path: Path, batch: int) -> None:
     log = open_log(tmp_path, segment_bytes=300)

@@ -37,9 +37,12 @@ from harebell.broker.store.stream_log.records import (
     HEAD,
     LEAST,
     MARKS,
+    MOST_BEFORE_FRAMES,
+    NUMBERED,
     REST,
     TIME,
     Record,
+    number_of,
     read_records,
     record_end,
     scan,
@@ -144,12 +147,18 @@ class StreamLog:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def append(self, address: bytes, frames: Iterable[bytes], timestamp: int | None = None) -> None:
-        """Add a record to the current batch, its frames in any number of pieces; `flush` writes the batch."""
+    def append(
+        self, address: bytes, frames: Iterable[bytes], timestamp: int | None = None, *, number: bytes = b""
+    ) -> None:
+        """Add a record to the current batch, its frames in any number of pieces; `flush` writes the batch.
+
+        number  the transaction and the place in it that the message has; b"" without one
+        """
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         offset = self.next_offset
-        rest = b"".join((_pack_rest(offset % MARKS + 1 << 48 | timestamp, len(address)), address, *frames))
+        width = len(address) | NUMBERED if number else len(address)
+        rest = b"".join((_pack_rest(offset % MARKS + 1 << 48 | timestamp, width), address, number, *frames))
         segment = self._segments[-1]
         position = segment.size + self._buffered_bytes
         if position >= self.segment_bytes and position:
@@ -268,6 +277,17 @@ class StreamLog:
                 if record.timestamp >= milliseconds:
                     return record.offset
         return self.durable
+
+    def numbers(self, offset: int) -> Iterator[bytes]:
+        """The numbers of the records from that offset on that have one. It reads all of these: for a start."""
+        first, at, position = self.locate(max(offset, self.first))
+        for segment in self._segments[self._segments.index(first) :]:
+            for found in scan(
+                partial(self.load, segment), position, segment.size, segment.seed, max(at, segment.base), segment.end
+            ):
+                if found.offset >= offset and (number := number_of(self.load(segment, MOST_BEFORE_FRAMES, found.at))):
+                    yield number
+            at = position = 0
 
     # -- life ----------------------------------------------------------------------------------------------------
 

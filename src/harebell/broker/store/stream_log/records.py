@@ -3,6 +3,7 @@
     length of the rest (u32) | CRC-32 of the rest, begun with the segment's seed (u32)
     | mark (u16): 1 + offset modulo 65,535 | time in ms since 1970 (u48) | length of the address (u16)
     | address: exchange and routing key as short strings
+    | transaction and place in it (16 bytes, `positions.NUMBER`), where the length of the address has its highest bit
     | header frame and body frames, their channel number 1
 
 After damage, the next record is at the first place where length, CRC and mark fit; the mark gives its offset, when
@@ -25,13 +26,19 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-__all__ = ["HEAD", "LEAST", "MARKS", "REST", "TIME", "Found", "Record", "read_records", "record_end", "scan"]
+__all__ = [
+    "HEAD", "LEAST", "MARKS", "MOST_BEFORE_FRAMES", "NUMBERED", "REST", "TIME", "Found", "Record", "number_of",
+    "read_records", "record_end", "scan",
+]  # fmt: skip
 
 MARKS: Final = 65_535  # different ones; 0 is none
 HEAD: Final = Struct(">II")
 REST: Final = Struct(">QH")
 LEAST: Final = HEAD.size + REST.size  # bytes of a record
 TIME: Final = (1 << 48) - 1
+NUMBERED: Final = 1 << 15  # in the length of the address
+_NUMBER_BYTES: Final = 16
+MOST_BEFORE_FRAMES: Final = LEAST + 2 * 256 + _NUMBER_BYTES  # bytes
 _RECORD: Final = Struct(">IIQH")  # HEAD and REST
 _BLOCK: Final = 1 << 20  # of one read, while nothing is damaged
 _STEP: Final = 1024
@@ -66,6 +73,15 @@ def record_end(data: bytes, at: int, seed: int, offset: int) -> int:
     return end if crc32(data[at + HEAD.size : end], seed) == crc else 0
 
 
+def number_of(data: bytes) -> bytes:
+    """The number of the record at the beginning of `data`, MOST_BEFORE_FRAMES of it at least; b"" where it has none."""
+    width = _RECORD.unpack_from(data)[3]
+    if width < NUMBERED:
+        return b""
+    at = LEAST + width - NUMBERED
+    return data[at : at + _NUMBER_BYTES]
+
+
 def read_records(
     data: bytes, at: int, seed: int, offset: int, first: int, end: int, found: list[Record], count: int
 ) -> tuple[int, int]:
@@ -86,7 +102,11 @@ def read_records(
         if stop > size or length < 10 or crc32(rest, seed) != crc or (mark and mark != offset % MARKS + 1):
             break
         if offset >= first:
-            found.append(make(Record, (offset, stamp & TIME, rest[10 : 10 + width], rest[10 + width :])))
+            frames = width + 10
+            if width >= NUMBERED:
+                width -= NUMBERED
+                frames = width + 10 + _NUMBER_BYTES
+            found.append(make(Record, (offset, stamp & TIME, rest[10 : 10 + width], rest[frames:])))
         offset += 1
         at = stop
     return at, offset
