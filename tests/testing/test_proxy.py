@@ -324,12 +324,15 @@ async def test_closing_resets_what_is_open_and_frees_the_port(echo: Echo) -> Non
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_closing_at_any_step_of_an_accept_leaves_no_socket(turns: int) -> None:
+@pytest.mark.parametrize("before", [0, 3])
+async def test_closing_at_any_step_of_an_accept_leaves_no_socket(turns: int, before: int) -> None:
     """A client that dials while the proxy closes: what was accepted is closed too, in whatever state it is."""
     with socket.create_server(("127.0.0.1", 0)) as server, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         proxy = FaultProxy("127.0.0.1", server.getsockname()[1])
         await proxy.start()
+        for _ in range(before):
+            await asyncio.sleep(0)
         with socket.create_connection((proxy.host, proxy.port)) as client:  # in the backlog: the loop has not turned
             for _ in range(turns):
                 await asyncio.sleep(0)

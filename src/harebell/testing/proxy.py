@@ -196,7 +196,7 @@ class FaultProxy:
         self.port = listen_port
         self.accepted = 0
         self.refusing = False
-        self._accepting: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
         self._lanes: dict[str, _Lane] = {"to_server": _Lane(), "to_client": _Lane()}
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -205,22 +205,22 @@ class FaultProxy:
 
     async def start(self) -> None:
         """Listen; `port` then holds the real port. Raises OSError when the address is in use."""
-        if self._accepting is not None:
+        if self._listener is not None:
             raise LocalProtocolError("this proxy is already listening")
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listener = socket.create_server((self.host, self.port), family=family, backlog=BACKLOG)
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
-        self._accepting = asyncio.get_running_loop().create_task(self._accept_all(listener))
-        self._accepting.add_done_callback(lambda _: listener.close())
+        self._listener = listener
+        self._accept_from(listener)
 
     async def aclose(self) -> None:
         """Stop listening, end every connection, and wait until all tasks of the proxy have ended."""
-        if self._accepting is None:
+        if self._listener is None:
             return
-        accepting, self._accepting = self._accepting, None
-        accepting.cancel()
-        await asyncio.gather(accepting, return_exceptions=True)
+        listener, self._listener = self._listener, None
+        asyncio.get_running_loop().remove_reader(listener)
+        listener.close()
         self.cut(reset=True)
         for task in self._tasks:
             task.cancel()
@@ -380,23 +380,27 @@ class FaultProxy:
         self._connections_changed.set()
         self._connections_changed = asyncio.Event()
 
-    async def _accept_all(self, listener: socket.socket) -> None:
-        """Accept until cancelled. asyncio's own server forgets a connection that it has accepted when it is closed."""
+    def _accept_from(self, listener: socket.socket) -> None:
+        """Accept what comes. Not by asyncio's server, which drops what it has accepted when it is closed meanwhile."""
+        if listener is self._listener:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                client, _ = await loop.sock_accept(listener)
-            except OSError:  # no descriptor is free, or the client has gone
-                await asyncio.sleep(ACCEPT_PAUSE)
-                continue
-            self.accepted += 1
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is forwarded has gone before a cut
-            if self.refusing:
-                _reset(client)
-                continue
-            task = loop.create_task(self._forward(client))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._ended, client))
+        try:
+            client, _ = listener.accept()
+        except BlockingIOError:  # the client has gone
+            return
+        except OSError:  # no descriptor is free
+            loop.remove_reader(listener)
+            loop.call_later(ACCEPT_PAUSE, self._accept_from, listener)
+            return
+        self.accepted += 1
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is forwarded has gone before a cut
+        task = loop.create_task(self._forward(client))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, client))
 
     def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
         """The task of an accepted connection has ended, perhaps cancelled before it began."""
@@ -404,6 +408,8 @@ class FaultProxy:
         _reset(client)
 
     async def _forward(self, client: socket.socket) -> None:
+        if self.refusing:
+            return  # `_ended` resets it
         reader, writer = await asyncio.open_connection(sock=client)
         self._writers.add(writer)
         writers = [writer]
