@@ -40,13 +40,14 @@ execute_from_command_line(sys.argv)
 """
 
 TASKS = """
-import os
+import os, time
 from harebell.django.framework import base
 
 DONE = os.open({done!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 @base.task
 def do(number):
+    time.sleep(0.005)  # so that a kill finds some at work
     os.write(DONE, b"%d\\n" % number)  # one write: lines of several processes do not mix
 """
 
@@ -98,14 +99,14 @@ def run(url: str, folder: Path, *, tasks: int, processes: int, seed: int, patien
     enqueueing = subprocess.Popen([sys.executable, "-c", ENQUEUE, str(tasks)], cwd=folder, env=environment)
     workers = start()
     try:
-        next_kill = time.monotonic() + 2
+        next_kill = began  # as soon as one is done
         while time.monotonic() - began < patience:
-            time.sleep(0.1)
+            time.sleep(0.02)
             if enqueueing.poll() is not None:
                 assert enqueueing.returncode == 0, "the tasks could not be enqueued"
                 if len(found()) == tasks:
                     break
-            if time.monotonic() < next_kill:
+            if time.monotonic() < next_kill or not done.stat().st_size:
                 continue
             next_kill = time.monotonic() + chance.uniform(0.2, 1.0)
             children = psutil.Process(workers.pid).children()

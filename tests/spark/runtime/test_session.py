@@ -55,7 +55,8 @@ def test_the_session_is_set_up_for_the_source(
 ) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.ui.enabled") == "false"
-    assert os.environ["PYSPARK_PYTHON"] == str(interpreters.executable)  # what the fixture took for sys.executable
+    # What the fixture took for sys.executable. The variable may be another test's, whose session came later.
+    assert spark.sparkContext.pythonExec == str(interpreters.executable)
     assert (Path(os.environ["JAVA_HOME"]) / "bin" / "java").exists()
     monkeypatch.setattr(sys, "executable", str(interpreters.executable))
     assert session() is spark
