@@ -120,6 +120,10 @@ class LocalMembers:
     def contains(self, group: str, channel: str) -> bool:
         return channel in self._groups.get(group, ())
 
+    def expires(self, group: str, channel: str) -> float:
+        """When a membership ends; long ago where there is none."""
+        return self._groups.get(group, {}).get(channel, -FOREVER)
+
     def groups_of(self, channel: str) -> list[str]:
         """The groups that a channel is in."""
         with self._lock:

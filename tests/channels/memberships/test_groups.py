@@ -99,6 +99,35 @@ async def test_leaving_without_a_connection(make: Make, proxied_url: str, prefix
     await layer.close()
 
 
+@pytest.mark.parametrize("joins", [True, False])
+async def test_what_another_process_said_before_comes_late(
+    make: Make, proxied_url: str, prefix: str, proxy: FaultProxy, joins: bool
+) -> None:
+    """The owner hears that its channel joins after it has left, or that it leaves after it has joined again."""
+    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=30), make(expiry=60)
+    channel = await layer.new_channel()
+    members = layer.runtime.members
+    if not joins:
+        await layer.group_add("g", channel)
+    with proxy.stalled("to_client"):
+        if joins:
+            await other.group_add("g", channel)
+            later = asyncio.ensure_future(layer.group_discard("g", channel))
+        else:
+            await other.group_discard("g", channel)
+            later = asyncio.ensure_future(layer.group_add("g", channel))
+        await asyncio.wait([later], timeout=0.5)  # without a connection its answer waits, its effect does not
+        assert members.of("g") == (() if joins else (channel,))
+    await later
+    await other.group_send("g", {"type": "to the group"})
+    await other.send(channel, HELLO)  # behind all that was said
+    if not joins:
+        assert await has(layer, channel, {"type": "to the group"})
+    assert await has(layer, channel, HELLO)
+    assert members.of("g") == (() if joins else (channel,))
+    await layer.close()
+
+
 async def test_dead_names_are_not_declared_again(
     proxied_url: str, prefix: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

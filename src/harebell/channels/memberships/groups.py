@@ -6,7 +6,8 @@ messages of the first process to connect reach processes that connect later. Thr
 - A process-local channel of a `ChannelLayer` has an owner, the process that made it; whether it is a member is in the
   owner's table alone (`members`). Bound to the group's exchange is the owner's queue, once. Another process that adds
   such a channel, or removes it, tells the owner (`controls`), and binds the owner's queue itself, so that no message is
-  missed before the owner knows.
+  missed before the owner knows. The owner may have removed it, or added it again, before it hears that: what was said
+  last counts, by the clocks of both.
 - Any other process-local channel ("server!x", of ASGI 1): a queue of length zero with the channel's full name is bound,
   from which the broker dead-letters each message into that process's queue.
 - Any other channel: an exchange of the channel's name, auto-deleted with its queue, so that a channel can leave all its
@@ -24,6 +25,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
@@ -47,6 +49,7 @@ __all__ = ["Groups", "now_us"]
 logger = logging.getLogger("harebell.channels")
 
 TRIES: Final = 50  # another process may delete an exchange with its last member in the middle of our batch
+WORDS: Final = 60.0  # seconds after which a word was heard, if its owner is connected
 HANDOVER: Final = 2.0  # seconds for another process to bind our queue, before its binding is removed
 
 
@@ -62,6 +65,7 @@ class Groups:
         self._controls = controls
         self._settling: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._at_broker: set[tuple[str, str]] = set()  # (group, process queue) that may be bound at the broker
+        self._ended_at: OrderedDict[tuple[str, str], float] = OrderedDict()  # memberships of own channels
         local_queues.bindings = self._bindings
         local_queues.on_bound = self._bound
         local_queues.on_stray = self._stray
@@ -270,6 +274,7 @@ class Groups:
         if self.is_own(channel):
             # It is no member from now on, connected or not; its queue's binding is removed when that is possible.
             process = non_local(channel)
+            self._note_end(group, channel, time.monotonic())
             if self._members.discard(group, channel, process):
                 settling = self._settle_later(group, process)
                 if self._connection.link is not None:
@@ -296,8 +301,10 @@ class Groups:
         """Another layer has added a channel of this process, and binds its queue itself."""
         if not self.is_own(channel):
             return
-        expires = time.monotonic() + self._connection.settings.group_expiry - age
-        self._members.add(group, channel, expires)
+        said = time.monotonic() - age
+        if said > self._ended_at.get((group, channel), said - 1):
+            expires = said + self._connection.settings.group_expiry
+            self._members.add(group, channel, max(expires, self._members.expires(group, channel)))
         self._connection.thread.start(self._take_over(group, non_local(channel), number))
 
     async def _take_over(self, group: str, process: str, number: str) -> None:
@@ -313,8 +320,21 @@ class Groups:
 
     def _left(self, group: str, channel: str, number: str, age: float) -> None:
         """Another layer has removed a channel of this process."""
-        if self.is_own(channel) and self._members.discard(group, channel, non_local(channel)):
+        said = time.monotonic() - age
+        added = self._members.expires(group, channel) - self._connection.settings.group_expiry
+        if not self.is_own(channel) or said < added:
+            return
+        self._note_end(group, channel, said)
+        if self._members.discard(group, channel, non_local(channel)):
             self._settle_later(group, non_local(channel))
+
+    def _note_end(self, group: str, channel: str, at: float) -> None:
+        """Remember an end for as long as a word that was said before it may still come."""
+        ended, key = self._ended_at, (group, channel)
+        ended[key] = max(at, ended.pop(key, at))
+        if self._controls.is_current:
+            while next(iter(ended.values())) < at - WORDS:
+                ended.popitem(last=False)
 
     # -- all at once -------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,11 @@ class Controls:
         """The name of this layer's own queue, as address of answers."""
         return self._connection.names.control(self._connection.client_id)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it has heard what waited for it, and hears what comes."""
+        return self._read_on is not None and self._read_on is self._connection.link
+
     def _declaration(self, client_id: str) -> m.QueueDeclare:
         connection = self._connection
         return declare_queue(connection.names.control(client_id), connection.settings.control_arguments())
