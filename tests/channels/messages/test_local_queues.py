@@ -50,6 +50,11 @@ async def test_a_queue_whose_settings_changed_meanwhile_is_asked_for_again(
     queue = names.queue(channel)
     waiting = asyncio.create_task(layer.receive(channel))
     other = replace(layer.runtime.settings, capacities=Capacities(7, None)).queue_arguments(names, channel, False)
+
+    async def is_read() -> bool:
+        return (await amqp.queue_declare(queue, passive=True)).consumer_count == 1
+
+    await until(is_read)
     # Together, so that the layer cannot declare it between the two.
     await asyncio.gather(amqp.queue_delete(queue), amqp.queue_declare(queue, durable=True, arguments=other))
 
