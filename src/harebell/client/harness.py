@@ -6,7 +6,8 @@ Public through `harebell.testing`. It stands here because the imports go from `t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
@@ -25,7 +26,7 @@ DEFAULT_SECONDS: Final = 10.0  # for a reconnect that a test asks for
 class ReconnectSignal:
     """Set by the first reconnect after it was made."""
 
-    def __init__(self, harness: ConnectionHarness | ChannelHarness) -> None:
+    def __init__(self, harness: _Harness) -> None:
         self._harness = harness
         self._seen = harness.reconnection_count
 
@@ -49,36 +50,102 @@ class ReconnectSignal:
                 ) from None
 
 
-async def _settle_down(harness: ConnectionHarness | ChannelHarness, timeout: float) -> None:
-    """Wait until no reconnect is under way. AssertionError after `timeout` seconds."""
-    availability, connection = harness.recovery.availability, harness.recovery.connection
-    here = harness.channel if isinstance(harness, ChannelHarness) else connection
-    deadline = availability.loop.time() + timeout
-    while not here.is_closed and not (here.is_open and connection.is_open):
+class _Harness(ABC):
+    """What is the same for a connection and for a channel."""
+
+    recovery: ConnectionRecovery
+
+    @property
+    @abstractmethod
+    def reconnection_count(self) -> int: ...
+    @property
+    @abstractmethod
+    def _is_settled(self) -> bool:
+        """Whether no reconnect is under way."""
+
+    @property
+    @abstractmethod
+    def _providers(self) -> Mapping[str, object]: ...
+    @abstractmethod
+    def disconnect_transport(self) -> None: ...
+
+    def provider(self, id: str) -> object:
+        """The provider of middleware that serves it, by its id; a default feature's is its name."""
         try:
-            async with asyncio.timeout_at(deadline):
-                await availability.change()
-        except TimeoutError:
-            raise AssertionError(
-                f"still reconnecting after {timeout:g} s; the last error: {availability.last_error}"
-            ) from None
+            return self._providers[id]
+        except KeyError:
+            there = ", ".join(self._providers)
+            raise AssertionError(f"no provider {id!r} serves this; there are {there or 'none'}") from None
+
+    def signal_on_reconnect(self) -> ReconnectSignal:
+        """Something to wait for, made before what causes the reconnect."""
+        return ReconnectSignal(self)
+
+    async def force_reconnect(self, timeout: float = DEFAULT_SECONDS) -> None:
+        """Lose it and wait until it is back with all it had."""
+        signal = self.signal_on_reconnect()
+        self.disconnect_transport()
+        await signal.wait(timeout)
+
+    def block_reconnect(self) -> None:
+        """Let nothing of the connection come back until `unblock_reconnect`."""
+        self.recovery.may_reconnect.clear()
+
+    def unblock_reconnect(self) -> None:
+        self.recovery.may_reconnect.set()
+
+    @contextmanager
+    def reconnect_blocked(self) -> Iterator[None]:
+        """An outage for the length of a `with` block: it is lost, and nothing comes back."""
+        self.block_reconnect()
+        try:
+            self.disconnect_transport()
+            yield
+        finally:
+            self.unblock_reconnect()
+
+    @asynccontextmanager
+    async def transport_lock(self, timeout: float = DEFAULT_SECONDS) -> AsyncIterator[None]:
+        """No reconnect for the length of an `async with` block, which begins once one that is under way has ended.
+
+        A loss inside of the block is noticed, and followed by a reconnect after it. AssertionError after `timeout`
+        seconds without a connection, or a channel.
+        """
+        await self._settle_down(timeout)
+        self.block_reconnect()
+        try:
+            yield
+        finally:
+            self.unblock_reconnect()
+
+    async def _settle_down(self, timeout: float) -> None:
+        availability = self.recovery.availability
+        deadline = availability.loop.time() + timeout
+        while not self._is_settled:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await availability.change()
+            except TimeoutError:
+                raise AssertionError(
+                    f"still reconnecting after {timeout:g} s; the last error: {availability.last_error}"
+                ) from None
 
 
-def _provider(chains: Chains, id: str) -> object:
-    try:
-        return chains.providers[id]
-    except KeyError:
-        there = ", ".join(chains.providers)
-        raise AssertionError(f"no provider {id!r} serves this; there are {there or 'none'}") from None
-
-
-class ConnectionHarness:
+class ConnectionHarness(_Harness):
     """The connection under test."""
 
     def __init__(self, recovery: ConnectionRecovery, chains: Chains) -> None:
         self.connection: HookedConnection = recovery.connection
         self.recovery = recovery
         self._chains = chains
+
+    @property
+    def _is_settled(self) -> bool:
+        return self.connection.is_closed or self.connection.is_open
+
+    @property
+    def _providers(self) -> Mapping[str, object]:
+        return self._chains.providers
 
     @property
     def reconnection_count(self) -> int:
@@ -90,10 +157,6 @@ class ConnectionHarness:
         """The present transport, or the last: the next one has another `core`."""
         return WireConnection(self.recovery.availability.transport)
 
-    def provider(self, id: str) -> object:
-        """The provider of middleware that serves the connection, by its id; a default feature's is its name."""
-        return _provider(self._chains, id)
-
     def disconnect_transport(self) -> None:
         """Drop the transport, without a goodbye, as a cut cable would; what was written before is on its way."""
         transport = self.recovery.availability.transport
@@ -101,49 +164,8 @@ class ConnectionHarness:
         transport.lost("the test cut the connection")
         transport.abort()
 
-    def signal_on_reconnect(self) -> ReconnectSignal:
-        """Something to wait for, made before what causes the reconnect."""
-        return ReconnectSignal(self)
 
-    async def force_reconnect(self, timeout: float = DEFAULT_SECONDS) -> None:
-        """Drop the transport and wait until everything is back."""
-        signal = self.signal_on_reconnect()
-        self.disconnect_transport()
-        await signal.wait(timeout)
-
-    def block_reconnect(self) -> None:
-        """Let nothing come back until `unblock_reconnect`."""
-        self.recovery.may_reconnect.clear()
-
-    def unblock_reconnect(self) -> None:
-        self.recovery.may_reconnect.set()
-
-    @contextmanager
-    def reconnect_blocked(self) -> Iterator[None]:
-        """An outage for the length of a `with` block: the transport is dropped, and nothing comes back."""
-        self.block_reconnect()
-        try:
-            self.disconnect_transport()
-            yield
-        finally:
-            self.unblock_reconnect()
-
-    @asynccontextmanager
-    async def transport_lock(self, timeout: float = DEFAULT_SECONDS) -> AsyncIterator[None]:
-        """No reconnect for the length of an `async with` block, which begins once one that is under way has ended.
-
-        A loss inside of the block is noticed, and followed by a reconnect after it. AssertionError after `timeout`
-        seconds without a connection.
-        """
-        await _settle_down(self, timeout)
-        self.block_reconnect()
-        try:
-            yield
-        finally:
-            self.unblock_reconnect()
-
-
-class ChannelHarness:
+class ChannelHarness(_Harness):
     """The channel under test. Its losses leave the connection and the other channels alone."""
 
     def __init__(self, channel: HookedChannel, recovery: ChannelRecovery) -> None:
@@ -151,6 +173,14 @@ class ChannelHarness:
         self.connection: HookedConnection = recovery.connection.connection
         self.recovery = recovery.connection
         self._channel = recovery
+
+    @property
+    def _is_settled(self) -> bool:
+        return self.channel.is_closed or (self.channel.is_open and self.connection.is_open)
+
+    @property
+    def _providers(self) -> Mapping[str, object]:
+        return self._channel.chains.providers
 
     @property
     def reconnection_count(self) -> int:
@@ -162,50 +192,6 @@ class ChannelHarness:
         """The present wire channel, or the last: the next one has another `core`."""
         return WireChannel(self.channel.core, self.channel.transport)
 
-    def provider(self, id: str) -> object:
-        """The provider of middleware that serves the channel, by its id; a default feature's is its name."""
-        return _provider(self._channel.chains, id)
-
     def disconnect_transport(self) -> None:
         """Lose the wire channel: what is unconfirmed and unacknowledged on it is orphaned."""
         self.channel.core.lose(errors.ConnectionLost("the test cut the channel"))
-
-    def signal_on_reconnect(self) -> ReconnectSignal:
-        return ReconnectSignal(self)
-
-    async def force_reconnect(self, timeout: float = DEFAULT_SECONDS) -> None:
-        """Lose the wire channel and wait until it is back with all it had."""
-        signal = self.signal_on_reconnect()
-        self.disconnect_transport()
-        await signal.wait(timeout)
-
-    def block_reconnect(self) -> None:
-        """Let nothing come back until `unblock_reconnect`: neither this channel, nor others of its connection."""
-        self.recovery.may_reconnect.clear()
-
-    def unblock_reconnect(self) -> None:
-        self.recovery.may_reconnect.set()
-
-    @contextmanager
-    def reconnect_blocked(self) -> Iterator[None]:
-        """An outage of the channel for the length of a `with` block: it is lost, and does not come back."""
-        self.block_reconnect()
-        try:
-            self.disconnect_transport()
-            yield
-        finally:
-            self.unblock_reconnect()
-
-    @asynccontextmanager
-    async def transport_lock(self, timeout: float = DEFAULT_SECONDS) -> AsyncIterator[None]:
-        """No reconnect for the length of an `async with` block, which begins once one that is under way has ended.
-
-        A loss inside of the block is noticed, and followed by a reconnect after it. AssertionError after `timeout`
-        seconds without a channel.
-        """
-        await _settle_down(self, timeout)
-        self.block_reconnect()
-        try:
-            yield
-        finally:
-            self.unblock_reconnect()

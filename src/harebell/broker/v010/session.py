@@ -7,6 +7,9 @@ for the disk, `transactions` what waits for a commit.
 
 While the session has no connection, nothing is delivered to it, its deliveries stay with it, and what it executes goes
 on; what it has sent and has yet to report is kept (`protocol.v010.session`), and sent when it is attached again.
+
+The file is long because attaching, executing, sending and ending work on one state; what they do is in the modules
+named above.
 """
 
 from __future__ import annotations

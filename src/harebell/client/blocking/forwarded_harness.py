@@ -46,33 +46,33 @@ class ForwardedConnectionHarness:
         """How often it was connected; the first time counts."""
         return self.inner.reconnection_count
 
-    @property
-    def underlying_connection(self) -> WireConnection:
-        """The present transport, or the last: the next one has another `core`."""
-        return self.inner.underlying_connection
-
-    def provider(self, id: str) -> object:
-        """The provider of middleware that serves the connection, by its id; a default feature's is its name."""
-        with self.io.turn:
-            return self.inner.provider(id)
-
     def disconnect_transport(self) -> None:
         """Drop the transport, without a goodbye, as a cut cable would; what was written before is on its way."""
         with self.io.turn:
             self.inner.disconnect_transport()
 
+    def provider(self, id: str) -> object:
+        """The provider of middleware that serves it, by its id; a default feature's is its name."""
+        with self.io.turn:
+            return self.inner.provider(id)
+
     def force_reconnect(self, timeout: float = DEFAULT_SECONDS) -> None:
-        """Drop the transport and wait until everything is back."""
+        """Lose it and wait until it is back with all it had."""
         self.io.run(self.inner.force_reconnect, timeout)
 
     def block_reconnect(self) -> None:
-        """Let nothing come back until `unblock_reconnect`."""
+        """Let nothing of the connection come back until `unblock_reconnect`."""
         with self.io.turn:
             self.inner.block_reconnect()
 
     def unblock_reconnect(self) -> None:
         with self.io.turn:
             self.inner.unblock_reconnect()
+
+    @property
+    def underlying_connection(self) -> WireConnection:
+        """The present transport, or the last: the next one has another `core`."""
+        return self.inner.underlying_connection
 
 
 class ForwardedChannelHarness:
@@ -90,30 +90,30 @@ class ForwardedChannelHarness:
         """How many wire channels it has had; the first one counts."""
         return self.inner.reconnection_count
 
-    @property
-    def underlying_channel(self) -> WireChannel:
-        """The present wire channel, or the last: the next one has another `core`."""
-        return self.inner.underlying_channel
-
-    def provider(self, id: str) -> object:
-        """The provider of middleware that serves the channel, by its id; a default feature's is its name."""
-        with self.io.turn:
-            return self.inner.provider(id)
-
     def disconnect_transport(self) -> None:
         """Lose the wire channel: what is unconfirmed and unacknowledged on it is orphaned."""
         with self.io.turn:
             self.inner.disconnect_transport()
 
+    def provider(self, id: str) -> object:
+        """The provider of middleware that serves it, by its id; a default feature's is its name."""
+        with self.io.turn:
+            return self.inner.provider(id)
+
     def force_reconnect(self, timeout: float = DEFAULT_SECONDS) -> None:
-        """Lose the wire channel and wait until it is back with all it had."""
+        """Lose it and wait until it is back with all it had."""
         self.io.run(self.inner.force_reconnect, timeout)
 
     def block_reconnect(self) -> None:
-        """Let nothing come back until `unblock_reconnect`: neither this channel, nor others of its connection."""
+        """Let nothing of the connection come back until `unblock_reconnect`."""
         with self.io.turn:
             self.inner.block_reconnect()
 
     def unblock_reconnect(self) -> None:
         with self.io.turn:
             self.inner.unblock_reconnect()
+
+    @property
+    def underlying_channel(self) -> WireChannel:
+        """The present wire channel, or the last: the next one has another `core`."""
+        return self.inner.underlying_channel

@@ -33,6 +33,9 @@ Rules:
 7. A command of which a part has come is dropped when session.gap comes and a new one begins: its sender gave it up.
 8. The events do not depend on how the input is cut into buffers, and no cut makes receiving cost more than linear time.
    Which messages `grouped_events` has together does.
+
+The file is long because the state of a connection's input is in one place: the loop over frames, what they become, and
+the checks of both.
 """
 
 from __future__ import annotations
