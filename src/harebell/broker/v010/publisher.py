@@ -15,6 +15,7 @@ of a message.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
+from functools import partial
 from itertools import repeat
 from typing import Final, Protocol
 
@@ -289,13 +290,13 @@ class Publisher:
         session.completions.add(number, _outcome(target, accepted), stored=stored)
 
     def _fan_out(self, number: int, target: Target, message: Message, queues: tuple[Sink, ...]) -> Work:
-        positions = self._session.node.store.positions
+        positions, batch = self._session.node.store.positions, self._session.batch
         work = positions.begin_work()
         try:
             accepted = yield from self.deliver_in_steps(target, message, queues)
             self._session.completions.add(number, _outcome(target, accepted), stored=True)
         finally:
-            positions.end_work(work)
+            batch.when_safe(partial(positions.end_work, work))  # the number is complete then, and not before
 
     def deliver_in_steps(
         self, target: Target, message: Message, queues: tuple[Sink, ...]
