@@ -54,9 +54,16 @@ async def test_a_queue_whose_settings_changed_meanwhile_is_asked_for_again(
     async def is_read() -> bool:
         return (await amqp.queue_declare(queue, passive=True)).consumer_count == 1
 
+    async def replaced() -> bool:
+        """Unless the layer has declared it between the two."""
+        try:
+            await asyncio.gather(amqp.queue_delete(queue), amqp.queue_declare(queue, durable=True, arguments=other))
+        except errors.PreconditionFailed:
+            return False
+        return True
+
     await until(is_read)
-    # Together, so that the layer cannot declare it between the two.
-    await asyncio.gather(amqp.queue_delete(queue), amqp.queue_declare(queue, durable=True, arguments=other))
+    await until(replaced)
 
     async def refused() -> bool:
         return "another capacity or channel_capacity" in caplog.text

@@ -581,21 +581,22 @@ async def test_an_error_of_the_body_wins(connection: Connection, other: Channel,
 async def test_a_cancellation_of_the_programs_stays_one(connection: Connection, other: Channel, name: str) -> None:
     """Also when the consumer ends in the same moment."""
     await other.queue_declare(name)
-    inside = asyncio.Event()
+    inside, cancelled = asyncio.Event(), asyncio.Event()
 
     async def run() -> None:
         async with connection.consume(name, print) as workers:
             inside.set()
             try:
                 await asyncio.Event().wait()
-            finally:
-                while not workers.stopped:  # noqa: ASYNC110
+            finally:  # whichever of the two was first
+                while not (workers.stopped and cancelled.is_set()):  # noqa: ASYNC110
                     await asyncio.sleep(0)
 
     task = asyncio.ensure_future(run())
     await inside.wait()
     await other.queue_delete(name)
     task.cancel()
+    cancelled.set()
     with pytest.raises(asyncio.CancelledError):
         await task
 
