@@ -219,7 +219,7 @@ async def test_a_full_local_channel_refuses_all_at_once(make: Make) -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_full_local_channel_refuses_what_others_send(make: Make, at_once: bool) -> None:
-    """Whatever was accepted arrives; and soon nothing more is accepted."""
+    """Whatever was accepted arrives; and once the news has come nothing more is accepted."""
     layer, other = make(capacity=10), make(capacity=10)
     channel = await layer.new_channel()
     if at_once:
@@ -227,7 +227,7 @@ async def test_a_full_local_channel_refuses_what_others_send(make: Make, at_once
     else:
         results = [await outcome(other, channel, number) for number in range(300)]
     accepted = [number for number, result in enumerate(results) if result]
-    assert 10 <= len(accepted) <= 40
+    assert 10 <= len(accepted) < 300
     assert [(await layer.receive(channel))["n"] for _ in accepted] == accepted
 
     async def room() -> bool:
