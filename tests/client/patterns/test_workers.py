@@ -620,6 +620,9 @@ async def test_a_block_that_is_left_by_another_task(connection: Connection, othe
     workers = connection.consume(name, print)
     await asyncio.ensure_future(workers.__aenter__())
     await other.queue_delete(name)
+    async with asyncio.timeout(10):
+        while not workers.stopped:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     with pytest.raises(errors.ConsumerCancelled):
         await workers.__aexit__(None, None, None)
 
