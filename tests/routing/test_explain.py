@@ -10,7 +10,7 @@ from harebell.errors import NotFound
 from harebell.routing import Router, to_exchange, to_queue
 from harebell.routing.exchanges.exchange_types import EXCHANGE_TYPES, KEEPING_TYPES
 from harebell.routing.exchanges.hashing import RandomExchange
-from harebell.routing.explain import Reached, explain
+from harebell.routing.explain import Reached, explain, explaining
 
 
 @pytest.fixture
@@ -88,6 +88,24 @@ def test_only_the_bindings_that_match_are_shown(router: Router) -> None:
         router.bind("amq.topic", to_queue("q1"), key)
     hops = explain(router, "amq.topic", ["a", "x.y"]).steps[0].hops
     assert [hop.binding.binding_key for hop in hops] == ["a.#", "*"]
+
+
+def test_many_bindings_are_tried_in_steps(router: Router) -> None:
+    for number in range(200):
+        router.bind("amq.topic", to_queue("q1"), f"{number % 2}.{number}.#")
+    router.bind("amq.topic", to_queue("q1"), "#")
+    steps = explaining(router, "amq.topic", ["1.7"])
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value
+            break
+        count += 1
+    assert count >= 3
+    assert found == explain(router, "amq.topic", ["1.7"])
+    assert [hop.binding.binding_key for hop in found.steps[0].hops] == ["1.7.#", "#"]
 
 
 def test_chance(router: Router) -> None:

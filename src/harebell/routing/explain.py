@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from harebell.routing.exchanges.exchange import Binding, DefaultExchange, Dependence, Destination, Exchange
 from harebell.routing.exchanges.hashing import ConsistentHashExchange, ModulusHashExchange
@@ -22,11 +22,14 @@ from harebell.routing.exchanges.own_exchange import OwnExchange
 from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 from harebell.routing.exchanges.system_exchange import SystemExchange
 from harebell.routing.router import Router
+from harebell.routing.steps import Steps, complete
 from harebell.routing.table_values import Table, erlang_term
 
-__all__ = ["Explanation", "Hop", "Reached", "Step", "explain"]
+__all__ = ["Explanation", "Hop", "Reached", "Step", "explain", "explaining"]
 
 Outcome = Literal["matched", "alternate", "delayed", "nothing"]
+
+TRIED: Final = 64  # bindings of one step
 
 
 class Hop(NamedTuple):
@@ -125,11 +128,25 @@ def explain(
 
     Raises NotFound when the exchange does not exist, PluginFailed when an exchange of a program's own type fails.
     """
-    matched: dict[str, list[Binding]] = {}
+    return complete(explaining(router, exchange, routing_keys, headers, properties, body, released=released))
+
+
+def explaining(
+    router: Router,
+    exchange: str,
+    routing_keys: Sequence[str],
+    headers: Table | None = None,
+    properties: Table | None = None,
+    body: bytes = b"",
+    *,
+    released: bool = False,
+) -> Steps[Explanation]:
+    """As `explain`, in steps. The route is that of the first one; the bindings are tried in those after it."""
+    visits: dict[str, _Visit] = {}
 
     def find(at: Exchange, keys: Sequence[str], table: Table) -> Sequence[Destination]:
-        matched[at.name] = found = _matched(at, keys, table)
-        return [binding.destination for binding in found]
+        visits[at.name] = visit = _visit(at, keys, table)
+        return [binding.destination for binding in visit.candidates]
 
     way = router.follow(
         exchange,
@@ -142,7 +159,12 @@ def explain(
     )
     delays = dict(way.facts.delayed) if way.facts is not None else {}
     seen = {exchange, ""}
-    steps = [_step(router, at, delays.get(at.name, 0), matched.get(at.name, []), seen) for at in way.exchanges]
+    steps = list[Step]()
+    for at in way.exchanges:
+        visit = visits.get(at.name)
+        matched = (yield from visit.matched()) if visit is not None else []
+        steps.append(_step(router, at, delays.get(at.name, 0), matched, seen))
+        yield
     sure = _certain(exchange, steps)
     queues: dict[str, bool] = {}
     for step in steps:
@@ -176,31 +198,55 @@ def _step(router: Router, at: Exchange, delay: int, matched: list[Binding], seen
     return Step(at.name, at.type, "nothing", count)
 
 
-def _matched(at: Exchange, routing_keys: Sequence[str], table: Table) -> list[Binding]:
-    """The bindings that match the message, in the router's order of their destinations."""
-    inner = at.inner if isinstance(at, DelayedMessageExchange) else at
+class _Visit(NamedTuple):
+    """A message at an exchange: the bindings to the destinations that it goes to, in the router's order of these.
+
+    `trial`: each of them is still to be tried by itself, because a destination may have others that do not match.
+    """
+
+    exchange: Exchange
+    routing_keys: Sequence[str]
+    table: Table
+    candidates: list[Binding]
+    trial: bool
+
+    def matched(self) -> Steps[list[Binding]]:
+        """The bindings that match, a few of them tried in a step."""
+        if not self.trial:
+            return self.candidates
+        at, found = self.exchange, list[Binding]()
+        kind = type(_inner(at))
+        for number, binding in enumerate(self.candidates, 1):
+            alone = kind(at.name, arguments=at.arguments)
+            alone.bind(binding.destination, binding.binding_key, binding.arguments)
+            if alone.match(self.routing_keys, self.table):
+                found.append(binding)
+            if not number % TRIED:
+                yield
+        return found
+
+
+def _visit(at: Exchange, routing_keys: Sequence[str], table: Table) -> _Visit:
+    inner = _inner(at)
     if isinstance(inner, OwnExchange):
         known = {binding.identity: binding for binding in at.bindings()}
-        return [known[binding.identity] for binding in inner.matched(routing_keys, table)]
-    chance = at.depends_on is Dependence.CHANCE
+        found = [known[binding.identity] for binding in inner.matched(routing_keys, table)]
+        return _Visit(at, routing_keys, table, found, trial=False)
     by_destination: dict[Destination, list[Binding]] = {}
     for binding in at.bindings():
         by_destination.setdefault(binding.destination, []).append(binding)
-    found = tuple(by_destination) if chance else at.match(routing_keys, table)
-    if isinstance(at, DefaultExchange):
-        return [binding for destination in found for binding in by_destination[destination]]
-    matched: list[Binding] = []
-    for destination in found:
-        for binding in by_destination[destination]:
-            alone = type(inner)(at.name, arguments=at.arguments)
-            alone.bind(destination, binding.binding_key, binding.arguments)
-            if alone.match(routing_keys, table):
-                matched.append(binding)
-    return matched
+    chance = at.depends_on is Dependence.CHANCE
+    destinations = tuple(by_destination) if chance else at.match(routing_keys, table)
+    candidates = [binding for destination in destinations for binding in by_destination[destination]]
+    return _Visit(at, routing_keys, table, candidates, trial=not isinstance(at, DefaultExchange))
+
+
+def _inner(at: Exchange) -> Exchange:
+    return at.inner if isinstance(at, DelayedMessageExchange) else at
 
 
 def _chosen_by(at: Exchange) -> Literal["", "hash", "chance"]:
-    inner = at.inner if isinstance(at, DelayedMessageExchange) else at
+    inner = _inner(at)
     if isinstance(inner, (ConsistentHashExchange, ModulusHashExchange)):
         return "hash"
     return "chance" if inner.depends_on is Dependence.CHANCE else ""

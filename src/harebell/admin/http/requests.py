@@ -86,19 +86,34 @@ class Request:
 
     def object(self) -> dict[str, Any]:
         """The body as a JSON object; an empty one is an empty object. Raises Refused, with RabbitMQ's words."""
-        if not self.body:
-            return {}
-        try:
-            value = msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise bad_request("not_json") from None
-        if not isinstance(value, dict):
-            raise bad_request("not_json")
-        try:
-            check_value(value, "the body")
-        except InvalidArgument as error:
-            raise bad_request(str(error)) from None
-        return value
+        return _object(self.body, "not_json", "the body")
+
+    def object_in(self, name: str) -> dict[str, Any]:
+        """A parameter of the query that is a JSON object; {} where it is missing. Raises Refused."""
+        return _object(self.query.get(name, "").encode(), f"{name} must be a JSON object", name)
+
+    def whole_number_in(self, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+        """A parameter of the query that is a whole number; more than `most` is `most`. Raises Refused."""
+        text = self.query.get(name, str(default))
+        if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) >= least):
+            raise bad_request(f"{name} must be a whole number from {least} on")
+        return int(text) if most is None else min(int(text), most)
+
+
+def _object(raw: bytes, wrong: str, what: str) -> dict[str, Any]:
+    if not raw:
+        return {}
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise bad_request(wrong) from None
+    if not isinstance(value, dict):
+        raise bad_request(wrong)
+    try:
+        check_value(value, what)
+    except InvalidArgument as error:
+        raise bad_request(str(error)) from None
+    return value
 
 
 def field(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = MISSING) -> Any:

@@ -90,6 +90,10 @@ class Delays:
         """The held messages, in the order in which they are routed."""
         return iter(sorted(self._heap))
 
+    def entries(self) -> list[Delayed]:
+        """The held messages, in no order: cheap for hundreds of thousands. One that has left since has no `message`."""
+        return list(self._heap)
+
     def hold(self, message: Message, delay: int, keys: tuple[str, ...]) -> None:
         """Hold a message for `delay` milliseconds."""
         if self.deleted:
@@ -117,14 +121,33 @@ class Delays:
         """Drop the messages with this id. Returns their number."""
         entries = self._by_id.pop(delay_id, {})
         for entry in entries.values():
-            entry.message = None
-            self._count -= 1
-            if self._journal is not None:
-                self._journal.settle(entry.number)
-            if len(self._heap) > 2 * self._count + SLACK:
-                self._heap.sweep()
+            self._drop(entry)
         self._arm()
         return len(entries)
+
+    def revoke_entry(self, entry: Delayed) -> bool:
+        """Drop one message. Returns False when it has left already."""
+        if entry.message is None or self.deleted:
+            return False
+        self._forget_id(entry)
+        self._drop(entry)
+        self._arm()
+        return True
+
+    def _drop(self, entry: Delayed) -> None:
+        entry.message = None
+        self._count -= 1
+        if self._journal is not None:
+            self._journal.settle(entry.number)
+        if len(self._heap) > 2 * self._count + SLACK:
+            self._heap.sweep()
+
+    def _forget_id(self, entry: Delayed) -> None:
+        if entry.delay_id is not None:
+            same = self._by_id[entry.delay_id]
+            del same[entry.number]
+            if not same:
+                del self._by_id[entry.delay_id]
 
     def forget(self) -> None:
         """Drop everything: the exchange is deleted."""
@@ -192,12 +215,9 @@ class Delays:
         message = entry.message
         if message is None:
             return
+        entry.message = None  # it is not held any more, for one who has the entry from a list
         self._count -= 1
-        if entry.delay_id is not None:
-            same = self._by_id[entry.delay_id]
-            del same[entry.number]
-            if not same:
-                del self._by_id[entry.delay_id]
+        self._forget_id(entry)
         vhost, source = self._vhost, message.content
         properties = source.decode_properties()
         headers = dict(properties.headers or {})
