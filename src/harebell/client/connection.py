@@ -407,7 +407,9 @@ class Connection:
         queue: str,
         handler: Callable[[Delivery], Awaitable[object] | None],
         *,
-        workers: int = ...,
+        batch: None = ...,
+        within: None = ...,
+        workers: int | None = ...,
         prefetch: int | None = ...,
         retry: Retry | None = ...,
         dead_letter: str | None = ...,
@@ -430,7 +432,59 @@ class Connection:
         queue: str,
         handler: Callable[[T, Delivery], Awaitable[object] | None],
         *,
-        workers: int = ...,
+        batch: None = ...,
+        within: None = ...,
+        workers: int | None = ...,
+        prefetch: int | None = ...,
+        retry: Retry | None = ...,
+        dead_letter: str | None = ...,
+        max_failures: int | None = ...,
+        on_error: OnError | None = ...,
+        on_orphan: Callable[[Delivery], object] | None = ...,
+        handler_timeout: float | None = ...,
+        grace: float = ...,
+        codec: Codec[T],
+        setup: Setup | None = ...,
+        cleanup: Setup | None = ...,
+        resubscribe: bool = ...,
+        exclusive: bool = ...,
+        arguments: TableLike | None = ...,
+        timeout: float | None = ...,
+    ) -> Workers: ...
+    @overload
+    def consume(
+        self,
+        queue: str,
+        handler: Callable[[list[Delivery]], Awaitable[object] | None],
+        *,
+        batch: int,
+        within: float | None = ...,
+        workers: int | None = ...,
+        prefetch: int | None = ...,
+        retry: Retry | None = ...,
+        dead_letter: str | None = ...,
+        max_failures: int | None = ...,
+        on_error: OnError | None = ...,
+        on_orphan: Callable[[Delivery], object] | None = ...,
+        handler_timeout: float | None = ...,
+        grace: float = ...,
+        codec: None = ...,
+        setup: Setup | None = ...,
+        cleanup: Setup | None = ...,
+        resubscribe: bool = ...,
+        exclusive: bool = ...,
+        arguments: TableLike | None = ...,
+        timeout: float | None = ...,
+    ) -> Workers: ...
+    @overload
+    def consume(
+        self,
+        queue: str,
+        handler: Callable[[list[T], list[Delivery]], Awaitable[object] | None],
+        *,
+        batch: int,
+        within: float | None = ...,
+        workers: int | None = ...,
         prefetch: int | None = ...,
         retry: Retry | None = ...,
         dead_letter: str | None = ...,
@@ -452,7 +506,9 @@ class Connection:
         queue: str,
         handler: Callable[..., object],
         *,
-        workers: int = 16,
+        batch: int | None = None,
+        within: float | None = None,
+        workers: int | None = None,
         prefetch: int | None = None,
         retry: Retry | None = None,
         dead_letter: str | None = None,
@@ -474,8 +530,12 @@ class Connection:
 
         handler          called with each Delivery, with a codec: with the value and the Delivery. A coroutine function;
                          a plain one runs in the loop. It returns: ack. It raises: as `workers` says
-        workers          how many messages are processed at a time
-        prefetch         how many unacknowledged deliveries may be under way; twice the workers when left out
+        batch            call the handler with lists of deliveries (with a codec: of values, and of deliveries), of at
+                         most that many; None: with one at a time. A batch that fails is tried one by one
+        within           seconds that a batch waits for more, counted from its first delivery; 0.5 when left out
+        workers          how many messages, or batches, are processed at a time; left out, 16 messages, or one batch
+        prefetch         how many unacknowledged deliveries may be under way; twice those that are processed at a time
+                         when left out
         retry            what becomes of a message whose handler failed; None: it is rejected
         dead_letter      a queue for messages that are given up; it is declared, durable
         max_failures     without both, and where the queue was not declared here with a dead-letter exchange: after so
@@ -484,7 +544,7 @@ class Connection:
         on_error         called with the delivery and the error of each failure; may be a coroutine function
         on_orphan        called with a delivery that was processed and could not be acknowledged after an outage: it
                          comes again
-        handler_timeout  seconds for one message, then its handler is cancelled, and that is a failure
+        handler_timeout  seconds for one call, then the handler is cancelled, and that is a failure
         grace            seconds that handlers have to finish when the consumer is stopped
         codec            decodes the body; one that it cannot read is given up at once
         setup, cleanup   awaited with the consumer's channel before it subscribes (again, too), and after the last
@@ -499,9 +559,9 @@ class Connection:
             self, queue, retry, dead_letter=dead_letter, max_failures=max_failures, on_error=on_error, timeout=timeout
         )
         return Workers(
-            self, queue, handler, workers=workers, prefetch=prefetch, outcome=outcome, on_orphan=on_orphan,
-            handler_timeout=handler_timeout, grace=grace, codec=codec, setup=setup, cleanup=cleanup,
-            resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
+            self, queue, handler, batch=batch, within=within, workers=workers, prefetch=prefetch, outcome=outcome,
+            on_orphan=on_orphan, handler_timeout=handler_timeout, grace=grace, codec=codec, setup=setup,
+            cleanup=cleanup, resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
         )  # fmt: skip
 
     def stream(

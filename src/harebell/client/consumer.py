@@ -177,7 +177,7 @@ class Consumer:
     ) -> list[Delivery]:
         """A batch of deliveries: waits for one, then for as many as come, and gives at most `max_messages`.
 
-        timeout  seconds to wait for the first; the connection's when left out
+        timeout  seconds to wait for the first, `math.inf` for no limit; the connection's when left out
         within   seconds to wait for the rest, counted from the first; 0: give what is there
 
         [] when the timeout passed, or the subscription has ended by a cancel or close of our own. Otherwise it raises

@@ -232,6 +232,34 @@ async def test_a_handler_runs_in_its_span(broker_url: str, tracing: Tracing, nam
     assert parents == [seen[b"publishes"]]
 
 
+async def test_a_handler_of_a_batch_has_a_span_with_links(broker_url: str, tracing: Tracing, name: str) -> None:
+    done = asyncio.Event()
+
+    async def handle(deliveries: list[harebell.Delivery]) -> None:
+        if len(deliveries) > 1:
+            raise LookupError("at first")
+        if deliveries[0].body == b"2":
+            done.set()
+
+    middlewares = Middlewares().add_shared(tracing.middleware)
+    async with (
+        harebell.connect(broker_url, timeout=20, middleware=middlewares) as connection,
+        connection.channel() as channel,
+    ):
+        await channel.queue_declare(name, exclusive=True)
+        for body in (b"0", b"1", b"2"):
+            await channel.publish(body, "", name)
+        async with connection.consume(name, handle, batch=3, within=600):
+            await asyncio.wait_for(done.wait(), 20)
+    published = [span.context.span_id for span in tracing.spans if span.kind is SpanKind.PRODUCER]
+    batch, *alone = [span for span in tracing.spans if span.name == f"process {name}"]
+    assert (batch.parent, batch.status.status_code) == (None, StatusCode.ERROR)
+    assert [link.context.span_id for link in batch.links] == published
+    assert batch.attributes is not None
+    assert batch.attributes["messaging.batch.message_count"] == 3
+    assert [span.parent and span.parent.span_id for span in alone] == published
+
+
 Points = dict[tuple[str, str, str], float]
 
 

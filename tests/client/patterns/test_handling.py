@@ -15,7 +15,7 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message
 from harebell.client.middleware import HandleArgs
-from harebell.client.patterns.handling import Handling, check_callable
+from harebell.client.patterns.handling import OneHandling, check_callable
 from tests.client.outages import FAST
 
 
@@ -47,12 +47,12 @@ TWO = [of_two, of_any, Service(), lambda value, delivery: None, functools.partia
 
 @pytest.mark.parametrize("handler", ONE)
 def test_handlers_of_a_delivery(handler: Any) -> None:
-    Handling(handler, None, None)
+    OneHandling(handler, None, None)
 
 
 @pytest.mark.parametrize("handler", TWO)
 def test_handlers_of_a_value_and_a_delivery(handler: Any) -> None:
-    Handling(handler, harebell.JSON(), None)
+    OneHandling(handler, harebell.JSON(), None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_handlers_of_a_value_and_a_delivery(handler: Any) -> None:
 )
 def test_a_handler_of_the_wrong_shape_is_refused(handler: Any, codec: bool, text: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=text):
-        Handling(handler, harebell.JSON() if codec else None, None)
+        OneHandling(handler, harebell.JSON() if codec else None, None)
 
 
 def test_what_does_not_say_how_it_is_called_is_taken() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from threading import TIMEOUT_MAX
 from types import TracebackType
 from typing import Final, Self
 
@@ -155,7 +156,9 @@ class Consumer:
                     if subscription.buffer or subscription.finished:
                         continue
                     subscription.waiters.append(waiter)
-                in_time = waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))
+                in_time = waiter.wait(
+                    -1 if deadline is None else min(max(deadline - time.monotonic(), 0.0), TIMEOUT_MAX)
+                )
             except BaseException:  # raised by a signal handler
                 with io.turn:
                     _stop_waiting(subscription, waiter)

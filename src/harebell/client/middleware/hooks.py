@@ -392,11 +392,14 @@ class HandleArgs(OnChannel):
 
     queue    that it came from
     attempt  which attempt at the message this is, from 1: retries of the client and of the queue are counted
+    batch    all deliveries of this call, where the handler gets batches; `delivery` is the first of them, and `attempt`
+             the one at that. Else ()
     """
 
     delivery: Delivery
     queue: str
     attempt: int
+    batch: tuple[Delivery, ...] = field(default=(), kw_only=True)
 
 
 # -- what a channel tells ----------------------------------------------------------------------------------------------

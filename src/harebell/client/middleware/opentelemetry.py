@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -139,6 +139,12 @@ class OpenTelemetry:
         ).end()
 
     async def handle(self, call_next: Next[HandleArgs, object], args: HandleArgs) -> object:
+        if len(args.batch) > 1:
+            # The conventions for batches: a span of its own, with a link to the span of each message.
+            links = [link for delivery in args.batch for link in _origin(delivery)[1]]
+            batch = _processed(args.queue, args.batch)
+            with self._span(f"process {args.queue}", SpanKind.CONSUMER, batch, Context(), links):
+                return await call_next(args)
         producer, links = _origin(args.delivery)
         attributes = _delivered(args.delivery, args.queue, "process")
         attributes[ATTEMPT] = args.attempt
@@ -375,6 +381,20 @@ def _delivered(delivery: Delivery, queue: str, operation: str) -> Attributes:
         _message(attributes, delivery.body_size, delivery.properties)
     except errors.HarebellError:
         attributes["messaging.message.body.size"] = delivery.body_size
+    return attributes
+
+
+def _processed(queue: str, batch: Sequence[Delivery]) -> Attributes:
+    """Of the call of a handler with a batch."""
+    attributes: Attributes = {
+        "messaging.system": "rabbitmq",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.subscription.name": queue,
+        "messaging.batch.message_count": len(batch),
+    }
+    if len({delivery.exchange for delivery in batch}) == 1:
+        attributes["messaging.destination.name"] = batch[0].exchange
     return attributes
 
 

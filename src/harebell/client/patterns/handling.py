@@ -1,15 +1,15 @@
 """Calling a program's handler with a delivery: checked when the consumer is made, decoded, in time, behind its hook.
 
-A handler is called with a Delivery, with a codec: with the value and the Delivery. One that cannot be called that way
-is refused here, before it has cost a message.
+A handler is called with a Delivery, with a codec: with the value and the Delivery; one of batches with lists of these.
+One that cannot be called that way is refused here, before it has cost a message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from harebell import errors
 from harebell.client.messages import Delivery
@@ -18,9 +18,20 @@ from harebell.client.middleware.hooks import HandleArgs, HookedChannel
 from harebell.client.patterns.codec import Codec
 from harebell.client.patterns.retry import attempt_of
 
-__all__ = ["Handler", "Handling", "check_callable"]
+__all__ = [
+    "BatchHandling",
+    "Handler",
+    "Handling",
+    "OneHandling",
+    "Unreadable",
+    "check_callable",
+    "own_error",
+    "value_of",
+    "values_of",
+]
 
 Handler = Callable[..., object]
+G = TypeVar("G")
 
 
 def check_callable(what: str, function: object, *arguments: str) -> None:
@@ -47,17 +58,66 @@ def check_callable(what: str, function: object, *arguments: str) -> None:
         ) from None
 
 
-class Handling:
-    """How each delivery of one consumer gets to its handler.
+def own_error(error: BaseException) -> BaseException:
+    """A handler that cancelled itself has failed: this worker was not cancelled."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
+        return RuntimeError(f"the handler was cancelled: {error!r}")
+    return error
+
+
+class Unreadable(errors.UndecodableBody):
+    """Some bodies of a batch: the handler was not called.
+
+    deliveries  which
+    """
+
+    def __init__(self, message: str, deliveries: Sequence[Delivery] = ()) -> None:
+        super().__init__(message)
+        self.deliveries = deliveries
+
+
+def value_of(codec: Codec[Any], delivery: Delivery) -> Any:
+    """What the codec reads. UndecodableBody, whatever it raises."""
+    try:
+        return codec.decode(delivery)
+    except errors.UndecodableBody:
+        raise
+    except Exception as error:
+        raise errors.UndecodableBody(f"the codec failed: {error!r}") from error
+
+
+def values_of(codec: Codec[Any], deliveries: Sequence[Delivery]) -> list[Any]:
+    """What the codec reads. Unreadable when there are bodies that it cannot read; UndecodableBody for a single one."""
+    if len(deliveries) == 1:
+        return [value_of(codec, deliveries[0])]
+    values: list[Any] = []
+    unreadable: list[Delivery] = []
+    why = ""
+    for delivery in deliveries:
+        try:
+            values.append(value_of(codec, delivery))
+        except errors.UndecodableBody as error:
+            unreadable.append(delivery)
+            why = why or str(error)
+    if unreadable:
+        raise Unreadable(
+            f"{len(unreadable)} of the {len(deliveries)} bodies of a batch, the first for this reason: {why}",
+            unreadable,
+        )
+    return values
+
+
+class Handling(Generic[G]):
+    """How what a consumer's handler is called with gets there.
 
     plain  the handler itself, where nothing stands around it
     """
 
+    arguments: ClassVar[tuple[str, str]]
+
     def __init__(self, handler: Handler, codec: Codec[Any] | None, timeout: float | None) -> None:
-        if codec is None:
-            check_callable("the handler", handler, "delivery")
-        else:
-            check_callable("the handler", handler, "value", "delivery")
+        check_callable("the handler", handler, *self.arguments[codec is None :])
         self._handler = handler
         self._codec = codec
         self._timeout = timeout
@@ -75,32 +135,66 @@ class Handling:
     def plain(self) -> Handler | None:
         return self._handler if self._codec is None and self._timeout is None and self._hooked is None else None
 
-    async def call(self, delivery: Delivery) -> object:
+    async def call(self, given: G) -> object:
         """What the handler returns. Raises what it raises, UndecodableBody, TimeoutError."""
         if self._timeout is None:
-            return await self._around(delivery)
+            return await self._around(given)
         async with asyncio.timeout(self._timeout):
-            return await self._around(delivery)
+            return await self._around(given)
 
-    async def _around(self, delivery: Delivery) -> object:
+    async def _around(self, given: G) -> object:
         if self._hooked is None:
-            return await self._decoded(delivery)
+            return await self._decoded(given)
         assert self._channel is not None  # `start` has set both
-        args = HandleArgs(delivery, self._queue, attempt_of(delivery), channel=self._channel)
-        return await cast(Awaitable[object], self._hooked(args))
+        return await cast(Awaitable[object], self._hooked(self._args(given, self._queue, self._channel)))
 
     async def _innermost(self, args: HandleArgs) -> object:
-        return await self._decoded(args.delivery)
+        return await self._decoded(self._given(args))
 
-    async def _decoded(self, delivery: Delivery) -> object:
+    async def _decoded(self, given: G) -> object:
         if self._codec is None:
-            result = self._handler(delivery)
+            result = self._handler(given)
         else:
-            try:
-                value = self._codec.decode(delivery)
-            except errors.UndecodableBody:
-                raise
-            except Exception as error:
-                raise errors.UndecodableBody(f"the codec failed: {error!r}") from error
-            result = self._handler(value, delivery)
+            result = self._handler(self._value(self._codec, given), given)
         return await result if inspect.isawaitable(result) else result
+
+    def _args(self, given: G, queue: str, channel: HookedChannel) -> HandleArgs:
+        """What the hook is called with."""
+        raise NotImplementedError
+
+    def _given(self, args: HandleArgs) -> G:
+        """What the hook goes on with."""
+        raise NotImplementedError
+
+    def _value(self, codec: Codec[Any], given: G) -> object:
+        raise NotImplementedError
+
+
+class OneHandling(Handling[Delivery]):
+    """One delivery at a time."""
+
+    arguments = ("value", "delivery")
+
+    def _args(self, given: Delivery, queue: str, channel: HookedChannel) -> HandleArgs:
+        return HandleArgs(given, queue, attempt_of(given), channel=channel)
+
+    def _given(self, args: HandleArgs) -> Delivery:
+        return args.delivery
+
+    def _value(self, codec: Codec[Any], given: Delivery) -> object:
+        return value_of(codec, given)
+
+
+class BatchHandling(Handling[list[Delivery]]):
+    """Lists of deliveries."""
+
+    arguments = ("values", "deliveries")
+
+    def _args(self, given: list[Delivery], queue: str, channel: HookedChannel) -> HandleArgs:
+        return HandleArgs(given[0], queue, attempt_of(given[0]), batch=tuple(given), channel=channel)
+
+    def _given(self, args: HandleArgs) -> list[Delivery]:
+        return list(args.batch)
+
+    def _value(self, codec: Codec[Any], given: list[Delivery]) -> object:
+        return values_of(codec, given)

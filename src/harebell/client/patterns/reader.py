@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Self
@@ -205,6 +206,13 @@ class QueueReader:
                     raise
                 await self._renew(consumer)
         return []
+
+    async def batch(self, size: int, within: float) -> list[Delivery]:
+        """As `receive`, but waits for the first delivery as long as it takes: [] means that it has ended."""
+        while True:
+            batch = await self.receive(size, math.inf, within=within)
+            if batch or self._ending.is_set() or self.consumer.subscription.finished:
+                return batch
 
     def _goes_on(self, error: errors.HarebellError) -> bool:
         return self._resubscribe and not self.channel.is_closed and not self._connection.is_closed

@@ -1,4 +1,4 @@
-"""How the deliveries of one consumer of handlers are settled: once each, and alone.
+"""How the deliveries of one consumer of handlers are settled: once each, and alone, but for a batch.
 
 Whether a delivery is settled already, by its handler, is read from the channel's table (`core.unacked`); so nothing is
 made for each of them. A delivery that an outage has orphaned cannot be settled: the broker delivers it again. That is
@@ -8,7 +8,7 @@ reported, and is no error: the work has been done.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from harebell import errors
 from harebell.client.channel import Channel
@@ -87,6 +87,17 @@ class Settlements:
             delivery.acknowledger.ack(delivery.delivery_tag)
         elif self.is_orphan(delivery):
             self._orphaned(delivery)
+
+    def done_together(self, batch: Sequence[Delivery]) -> None:
+        """Acknowledge those that are not settled, with one acknowledgement where that covers none but them."""
+        table = self.channel.core.deliveries
+        tags = [delivery.delivery_tag for delivery in batch if delivery.delivery_tag in table.unacked]
+        last = max(tags, default=0)
+        if len(tags) > 1 and not table.orphans and sum([tag <= last for tag in table.unacked]) == len(tags):
+            self.channel.ack(last, multiple=True)
+        else:
+            for delivery in batch:
+                self.done(delivery)
 
     def refuse(self, delivery: Delivery, *, requeue: bool) -> None:
         """Back into its queue, or dead-lettered or dropped, unless it is settled.

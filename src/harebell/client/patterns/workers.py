@@ -25,7 +25,7 @@ Rules:
    the grace, and their messages go back, too. A caller of `stop` that is cancelled ends the grace.
 
 The worker tasks share one reader (`reader`). How a handler is called: `handling`; what becomes of a message:
-`outcomes`; how it is settled: `settlements`.
+`outcomes`; how it is settled: `settlements`; handlers of batches: `batches`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
+from harebell.client.patterns.batches import Batches, Filling
 from harebell.client.patterns.codec import Codec
-from harebell.client.patterns.handling import Handler, Handling, check_callable
+from harebell.client.patterns.handling import BatchHandling, Handler, OneHandling, check_callable, own_error
 from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader, Setup
 from harebell.client.patterns.settlements import OneByOne, Settlements
@@ -66,7 +67,7 @@ class Workers:
         queue: str,
         handler: Handler,
         *,
-        workers: int,
+        workers: int | None,
         prefetch: int | None,
         outcome: Outcome,
         on_orphan: Callable[[Delivery], object] | None,
@@ -79,16 +80,32 @@ class Workers:
         exclusive: bool,
         arguments: TableLike | None,
         timeout: float | None,
+        batch: int | None = None,
+        within: float | None = None,
     ) -> None:
+        filling = None if batch is None else Filling(batch, within)
+        if batch is None and within is not None:
+            raise errors.InvalidArgument(f"within={within} is how long a batch waits: give its size, batch=..., too")
+        size = 1 if batch is None else batch
+        if workers is None:
+            workers = 16 if batch is None else 1
         if workers < 1:
             raise errors.InvalidArgument(f"workers is {workers}: at least 1 is needed")
-        if prefetch is None:
-            prefetch = 2 * workers  # one under work, one at hand
-        elif 0 < prefetch < workers:
+        at_once = workers * size  # deliveries that handlers may process
+        if at_once > MAX_PREFETCH:
             raise errors.InvalidArgument(
-                f"prefetch is {prefetch}, and {workers} workers need as many: raise it, or leave it out"
+                f"{workers} workers with batches of {size}: at most {MAX_PREFETCH} deliveries may be unacknowledged"
             )
-        self._handling = Handling(handler, codec, handler_timeout)
+        if prefetch is None:
+            prefetch = min(2 * at_once, MAX_PREFETCH)  # as many at hand as under work
+        elif 0 < prefetch < at_once:
+            needs = f"{workers} workers need as many" if size == 1 else f"{workers} x {size} in batches need as many"
+            raise errors.InvalidArgument(f"prefetch is {prefetch}, and {needs}: raise it, or leave it out")
+        self._handling: OneHandling | BatchHandling
+        if filling is None:
+            self._handling = OneHandling(handler, codec, handler_timeout)
+        else:
+            self._handling = BatchHandling(handler, codec, handler_timeout)
         for what, function, argument in (
             ("on_orphan", on_orphan, "delivery"), ("setup", setup, "channel"), ("cleanup", cleanup, "channel")
         ):  # fmt: skip
@@ -97,7 +114,7 @@ class Workers:
         self._connection = connection
         self._queue = queue
         self._count = workers
-        self._capacity = prefetch - workers if prefetch else MANY
+        self._capacity = prefetch - at_once if prefetch else MANY
         self._outcome = outcome
         self._settlements = Settlements(on_orphan)
         self._grace = grace
@@ -113,6 +130,11 @@ class Workers:
             prepare=self._prepare,
             setup=setup,
         )
+        self._batches: Batches | None = None
+        if filling is not None and isinstance(self._handling, BatchHandling):
+            self._batches = Batches(
+                queue, filling, self._reader, self._handling, outcome, self._settlements, self._failed
+            )
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None  # the end, once it has begun
         self._started = False
@@ -146,7 +168,10 @@ class Workers:
         except BaseException:
             self._abandon()
             raise
-        self._tasks = [asyncio.create_task(self._work(), name=f"{self._queue} {n}") for n in range(self._count)]
+        batches = self._batches
+        for n in range(self._count):
+            work = self._work() if batches is None else self._work_on_batches(batches)
+            self._tasks.append(asyncio.create_task(work, name=f"{self._queue} {n}"))
         for task in self._tasks:
             task.add_done_callback(self._worker_ended)
         return self
@@ -299,8 +324,10 @@ class Workers:
 
     async def _work(self) -> None:
         reader, outcome, done = self._reader, self._outcome, self._settlements.done
-        handler = self._handling.plain
-        call = self._handling.call if handler is None else handler
+        handling = self._handling
+        assert isinstance(handling, OneHandling)  # else `_work_on_batches` runs
+        handler = handling.plain
+        call = handling.call if handler is None else handler
         before, after = outcome.before, outcome.after
         while True:
             delivery = reader.take()
@@ -326,11 +353,17 @@ class Workers:
             finally:
                 self._running -= 1
 
+    async def _work_on_batches(self, batches: Batches) -> None:
+        while batch := await batches.next():
+            self._running += 1
+            try:
+                await batches.process(batch)
+            finally:
+                self._running -= 1
+
     async def _failed(self, delivery: Delivery, error: BaseException) -> None:
         """Processing it was not successful: settle it. Raises what ends the worker."""
-        settlements, task = self._settlements, asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
-            error = RuntimeError(f"the handler was cancelled: {error!r}")  # by itself: this worker was not
+        settlements, error = self._settlements, own_error(error)
         if not isinstance(error, Exception):
             settlements.refuse(delivery, requeue=True)
             raise error
@@ -347,6 +380,7 @@ class Workers:
 
 
 MANY: Final = 1_000_000  # deliveries that may be held back where the broker sets no limit
+MAX_PREFETCH: Final = 65535  # of basic.qos, which has a short for it
 
 
 class _Body:
