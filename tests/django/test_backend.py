@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +17,7 @@ from django.utils import timezone
 
 from harebell import errors
 from harebell.client.blocking import connect
-from harebell.django import outbox
+from harebell.django import outbox, topology
 from harebell.django.framework import InvalidTask, base, exceptions, signals, task_backends
 from harebell.django.models import OutboxTask, TaskRecord
 from harebell.django.topology import Names
@@ -122,6 +124,83 @@ def test_a_task_that_is_due_later(configure: Configure, work: Work) -> None:
     assert finished(past).return_value < early.timestamp()
     assert finished(sooner).return_value >= early.timestamp()
     assert finished(later).return_value >= late.timestamp()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.5])
+@pytest.mark.parametrize("missing", ["binding", "exchange"])
+def test_a_task_that_reaches_no_queue_is_published_again(
+    configure: Configure, broker_url: str, monkeypatch: pytest.MonkeyPatch, delay: float, missing: str
+) -> None:
+    """Somebody has deleted what leads to the queue, or the broker does not route by it yet.
+
+    RabbitMQ answers the declaration of what another process declares at that time before it routes by it; the
+    declarations that are answered and do nothing stand for these.
+    """
+    monkeypatch.setattr(topology, "RUNGS", 2)
+    backend = configure()
+    names, publisher = Names(backend.settings.prefix), backend.publisher
+    publisher.publish(backend_record(backend))
+    assert publisher._broker is not None
+    publisher._run(publisher._broker.declare("default", delayed=True))
+    exchange = names.exchange
+    if delay:
+        exchange = names.delayed if is_harebell(backend) else names.rung(0)
+    with connect(broker_url) as amqp, amqp.channel() as channel:
+        if missing == "exchange":
+            channel.exchange_delete(exchange)
+        elif not delay:
+            channel.queue_unbind(names.queue("default"), exchange, "default")
+        elif not is_harebell(backend):  # whose exchange takes the task, wherever it leads to
+            channel.queue_unbind(names.rung(0), exchange, topology._patterns(0)[0])
+        early = answered_early(monkeypatch, 2)
+        publisher.publish(backend_record(backend), delay=delay)
+        if missing == "binding" and not (delay and is_harebell(backend)):
+            assert early["declare_queue"] == 3
+        wait_for(lambda: channel.message_count(names.queue("default")) == 2)
+
+
+def answered_early(monkeypatch: pytest.MonkeyPatch, times: int) -> Counter[str]:
+    """The number of declarations from now on, the first of which do nothing."""
+    count: Counter[str] = Counter()
+    for name in ("declare_queue", "declare_delays", "bind_delayed"):
+
+        async def declare(*arguments: Any, name: str = name, real: Any = topology.__dict__[name]) -> None:
+            count[name] += 1
+            if count[name] > times:
+                await real(*arguments)
+
+        monkeypatch.setattr(topology, name, declare)
+    return count
+
+
+def test_a_task_that_reaches_no_queue_in_time_is_an_error(
+    configure: Configure, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = configure()
+    backend.publisher.publish(backend_record(backend))
+    names, broker = Names(backend.settings.prefix), backend.publisher._broker
+    assert broker is not None
+    broker.options = replace(broker.options, timeout=0.2)
+    with connect(broker_url) as amqp, amqp.channel() as channel:
+        channel.queue_unbind(names.queue("default"), names.exchange, "default")
+    early = answered_early(monkeypatch, 1000)
+    with pytest.raises(errors.Unroutable):
+        jobs.add.enqueue(1, 2)
+    assert early["declare_queue"] >= 1
+
+
+def test_a_dead_task_whose_queue_was_deleted(configure: Configure, work: Work, broker_url: str) -> None:
+    backend = configure()
+    worker = work(backend)
+    dead = Names(backend.settings.prefix).dead
+    finished(jobs.fail.enqueue(9))
+    wait_for(lambda: worker.process.counts["failed"] == 1)
+    with connect(broker_url) as amqp, amqp.channel() as channel:
+        wait_for(lambda: channel.message_count(dead) == 1)
+        channel.queue_delete(dead)
+        finished(jobs.fail.enqueue(9))
+        wait_for(lambda: worker.process.counts["failed"] == 2 and not worker.process.running)
+        assert channel.message_count(dead) == 1
 
 
 def test_a_task_that_comes_too_early_waits_again(configure: Configure, work: Work) -> None:

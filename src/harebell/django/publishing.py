@@ -10,8 +10,8 @@ import asyncio
 import importlib
 import os
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 import harebell
 from harebell import errors
@@ -27,6 +27,10 @@ __all__ = ["Broker", "Publisher", "embedded_url"]
 
 _T = TypeVar("_T")
 
+DEAD: Final = "dead"
+DELAYS: Final = "delays"
+UNROUTABLE_SECONDS: Final = 0.05  # before a task that reached no queue is published again
+
 
 class Broker:
     """A connection with what tasks need on the broker; for one event loop."""
@@ -37,9 +41,7 @@ class Broker:
         self.options = options
         self.names = topology.Names(options.prefix)
         self.product = product_of(connection.server_properties)
-        self._declared: set[str] = set()
-        self._delays = False
-        self._delayed: set[str] = set()
+        self._declared: set[object] = set()  # what is known to be there: DEAD, DELAYS, (queue, delayed)
 
     @classmethod
     async def connect(cls, options: Options) -> Broker:
@@ -54,39 +56,58 @@ class Broker:
 
     async def declare(self, name: str, *, delayed: bool = False) -> None:
         """Declare a Django queue, once; with `delayed` what leads delayed tasks to it, too."""
-        if name not in self._declared:
+        if (name, False) not in self._declared:
             await topology.declare_queue(self.channel, self.names, self.options, self.product, name)
-            self._declared.add(name)
-        if delayed and not self._delays:
+            self._declared.add((name, False))
+        if delayed and DELAYS not in self._declared:
             await topology.declare_delays(self.channel, self.names, self.product)
-            self._delays = True
-        if delayed and name not in self._delayed:
+            self._declared.add(DELAYS)
+        if delayed and (name, True) not in self._declared:
             await topology.bind_delayed(self.channel, self.names, self.product, name)
-            self._delayed.add(name)
+            self._declared.add((name, True))
+
+    async def declare_dead(self) -> None:
+        """Declare the queue of dead tasks, once."""
+        if DEAD not in self._declared:
+            await topology.declare_dead(self.channel, self.names, self.options)
+            self._declared.add(DEAD)
 
     async def publish(self, record: dict[str, Any], *, attempt: int = 1, delay: float = 0.0, waits: int = 0) -> None:
         """Publish a task, due in `delay` seconds; return when the broker has it. Raises what `Channel.publish` does."""
         message, name = message_of(record, self.options, attempt, waits), record["queue"]
-        await self.declare(name, delayed=delay > 0)
         exchange, key, headers = topology.route(self.names, self.product, name, delay)
         if headers:
             message = Message(message.body, properties=message.properties)
             message.properties.headers = {**message.headers, **headers}
-        try:
-            await self.channel.publish(message, exchange, key, mandatory=delay <= 0)
-        except (errors.Unroutable, errors.NotFound):  # somebody has deleted what was declared
-            self._declared.clear()
-            self._delayed.clear()
-            self._delays = False
-            await self.declare(name, delayed=delay > 0)
-            await self.channel.publish(message, exchange, key, mandatory=delay <= 0)
+        await self._publish(message, exchange, key, lambda: self.declare(name, delayed=delay > 0))
 
-    async def dead(self, record: dict[str, Any], why: str) -> None:
+    async def dead(self, message: Message, why: str) -> None:
         """Publish a task that has failed for good to the queue of dead tasks."""
-        message = message_of(record, self.options)
         message = Message(message.body, properties=message.properties)
         message.properties.headers = {**message.headers, "x-error": why[:1000]}
-        await self.channel.publish(message, "", self.names.dead)
+        await self._publish(message, "", self.names.dead, self.declare_dead)
+
+    async def _publish(
+        self, message: Message, exchange: str, key: str, declare: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Publish a message that some queue must take; declare again what leads there as long as none does.
+
+        Somebody may have deleted what was declared. And RabbitMQ answers a declaration of what another process declares
+        at the same time before it routes by it.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.options.timeout
+        while True:
+            try:
+                await declare()
+                await self.channel.publish(message, exchange, key, mandatory=True)
+            except (errors.Unroutable, errors.NotFound):
+                self._declared.clear()
+                if loop.time() + UNROUTABLE_SECONDS > until:
+                    raise
+                await asyncio.sleep(UNROUTABLE_SECONDS)
+            else:
+                return
 
     async def close(self) -> None:
         await self.connection.close()

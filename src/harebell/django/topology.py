@@ -20,7 +20,7 @@ from harebell.client.servers import HAREBELL
 from harebell.django.options import Options
 from harebell.protocol.v091 import Table
 
-__all__ = ["MAX_DELAY", "Names", "bind_delayed", "declare_delays", "declare_queue", "route"]
+__all__ = ["MAX_DELAY", "Names", "bind_delayed", "declare_dead", "declare_delays", "declare_queue", "route"]
 
 RUNGS: Final = 20  # 2 ** 20 seconds are twelve days; a longer delay waits several times
 MAX_DELAY: Final = float(2**RUNGS - 1)
@@ -46,7 +46,7 @@ class Names:
 
 
 async def declare_queue(channel: Channel, names: Names, options: Options, product: str | None, name: str) -> None:
-    """Declare a Django queue, and the queue of dead tasks."""
+    """Declare a Django queue."""
     arguments: Table = {"x-queue-type": "classic", "x-max-priority": options.priority_levels - 1}
     if options.priority_levels == 1:
         del arguments["x-max-priority"]
@@ -57,8 +57,12 @@ async def declare_queue(channel: Channel, names: Names, options: Options, produc
     await channel.exchange_declare(names.exchange, "direct", durable=True)
     await channel.queue_declare(names.queue(name), durable=True, arguments=arguments)
     await channel.queue_bind(names.queue(name), names.exchange, name)
-    dead: Table = {"x-queue-type": "classic", "x-message-ttl": round(options.dead_ttl * 1000)}
-    await channel.queue_declare(names.dead, durable=True, arguments=dead)
+
+
+async def declare_dead(channel: Channel, names: Names, options: Options) -> None:
+    """Declare the queue of dead tasks."""
+    arguments: Table = {"x-queue-type": "classic", "x-message-ttl": round(options.dead_ttl * 1000)}
+    await channel.queue_declare(names.dead, durable=True, arguments=arguments)
 
 
 async def declare_delays(channel: Channel, names: Names, product: str | None) -> None:

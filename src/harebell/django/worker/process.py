@@ -24,7 +24,7 @@ from harebell import errors
 from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery, Message
 from harebell.django.framework import base
-from harebell.django.messages import UnknownTask, read, result_of
+from harebell.django.messages import UnknownTask, message_of, read, result_of
 from harebell.django.publishing import Broker
 from harebell.django.topology import MAX_DELAY
 from harebell.django.worker.running import Runner
@@ -117,6 +117,7 @@ class WorkerProcess:
 
     async def _consumer(self, broker: Broker, name: str) -> Consumer:
         await broker.declare(name, delayed=True)
+        await broker.declare_dead()
         channel = await broker.connection.channel()
         consumer = channel.consume(broker.names.queue(name), prefetch=self._concurrency + self._prefetch)
         await consumer.start()
@@ -191,7 +192,7 @@ class WorkerProcess:
             await broker.publish(record, attempt=attempt + 1, delay=self._options.delay(attempt))
         elif record["status"] == "FAILED":
             self.counts["failed"] += 1
-            await broker.dead(record, record["errors"][-1][0])
+            await broker.dead(message_of(record, self._options), record["errors"][-1][0])
         else:
             self.counts["succeeded"] += 1
 
@@ -203,9 +204,7 @@ class WorkerProcess:
         """A message that is no task of this program: it is set aside, and its result says why."""
         self.counts["unreadable"] += 1
         logger.error("a message in the queue of tasks cannot be run and is set aside: %s", error)
-        message = Message(delivery.body, properties=delivery.properties)
-        message.properties.headers = {**delivery.headers, "x-error": str(error)[:1000]}
-        await broker.channel.publish(message, "", broker.names.dead)
+        await broker.dead(Message(delivery.body, properties=delivery.properties), str(error))
         try:
             record = read(delivery.body)
         except errors.UndecodableBody:
