@@ -111,7 +111,7 @@ def work() -> Iterator[Callable[..., Worker]]:
         worker.stop()
 
 
-def finished(result: Any, seconds: float = 30.0) -> Any:
+def finished(result: Any, seconds: float = 60.0) -> Any:
     """The result, once it is finished."""
     deadline = time.monotonic() + seconds
     while True:
@@ -119,4 +119,12 @@ def finished(result: Any, seconds: float = 30.0) -> Any:
         if result.is_finished:
             return result
         assert time.monotonic() < deadline, result
+        time.sleep(0.02)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Return once that is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -22,7 +22,7 @@ from harebell.django.framework import InvalidTask, base, exceptions, signals, ta
 from harebell.django.models import OutboxTask, TaskRecord
 from harebell.django.topology import Names
 from tests.django import jobs
-from tests.django.conftest import Configure, Worker, finished
+from tests.django.conftest import Configure, Worker, finished, wait_for
 
 Work = Callable[..., Worker]
 SUCCESSFUL, FAILED, READY = (base.TaskResultStatus[name] for name in ("SUCCESSFUL", "FAILED", "READY"))
@@ -412,10 +412,3 @@ def test_the_tables_are_those_of_the_migrations() -> None:
     call_command("makemigrations", "harebell", check=True, dry_run=True, stdout=output)
     assert "No changes" in output.getvalue()
     assert connection.vendor == "sqlite"
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -16,8 +16,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from harebell.client.blocking import connect
-from tests.django import kills
-from tests.django.conftest import Configure
+from harebell.django.messages import record_of
+from tests.django import jobs, kills
+from tests.django.conftest import Configure, wait_for
 
 
 def free_port() -> int:
@@ -27,10 +28,36 @@ def free_port() -> int:
         return port
 
 
+OFTEN = """
+from django.utils.autoreload import StatReloader
+
+def note(name):
+    with open(name, "a") as file:
+        file.write(".")
+
+def snapshot_files(self, looked=StatReloader.snapshot_files):
+    yield from looked(self)
+    note("looks")
+
+StatReloader.SLEEP_TIME = 0.1
+StatReloader.snapshot_files = snapshot_files
+note("starts")
+"""
+
+VERSION = """
+from harebell.django.framework import base
+
+@base.task
+def do():
+    with open({done!r}, "a") as file:
+        file.write("{version}\\n")
+"""
+
+
 @pytest.mark.slow
 def test_workers_that_are_killed_lose_no_task(broker_url: str, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**16)
-    outcome = kills.run(broker_url, tmp_path, tasks=300, processes=2, seed=seed)
+    outcome = kills.run(broker_url, tmp_path, tasks=200, processes=2, seed=seed, most=3)
     assert outcome.lost == 0, f"python -m tests.django.kills --seed {seed}"
     assert outcome.kills > 0
 
@@ -44,6 +71,7 @@ def test_workers_that_are_killed_lose_no_task(broker_url: str, tmp_path: Path) -
         (["--threads", "0"], "--threads 0: at least 1"),
         (["--prefetch", "-1"], "0 or more"),
         (["--health", "x:y"], "--health x:y"),
+        (["--reload", "--processes", "2"], "--reload works with one process"),
     ],
 )
 def test_wrong_arguments(configure: Configure, arguments: list[str], text: str) -> None:
@@ -96,3 +124,37 @@ def test_probes_and_a_stop(broker_url: str, tmp_path: Path, processes: int) -> N
         queue = f"{tmp_path.name}.queue.default"
         info = channel.queue_declare(queue, passive=True) if processes == 1 else None
     assert info is None or info.consumer_count == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broker_url", ["harebell"], indirect=True)
+def test_reload(configure: Configure, broker_url: str, tmp_path: Path) -> None:
+    """Tasks are run by the code as it is now; nothing but the program's own code is changed."""
+    backend, done, code = configure(url=broker_url), tmp_path / "done", tmp_path / "tasks.py"
+    (tmp_path / "settings.py").write_text(kills.SETTINGS.format(url=broker_url, prefix=backend.settings.prefix))
+    (tmp_path / "manage.py").write_text(OFTEN + kills.MANAGE)
+    code.write_text(VERSION.format(done=str(done), version="old"))
+    for file in (done, tmp_path / "looks", tmp_path / "starts"):
+        file.touch()
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1"}
+    record = {**record_of(backend._new(jobs.note, (), {})), "task": "tasks.do"}
+    command = [sys.executable, "manage.py", "harebell_worker", "--reload"]
+    worker = subprocess.Popen(command, cwd=tmp_path, env=environment)
+
+    def run(version: str) -> None:
+        backend.publisher.publish({**record, "id": version})
+        wait_for(lambda: version in done.read_text().split())
+
+    def looks() -> int:
+        return len((tmp_path / "looks").read_bytes())
+
+    try:
+        run("old")
+        before = looks()
+        wait_for(lambda: looks() > before + 1)  # the second look has begun when the task's module was there
+        code.write_text(VERSION.format(done=str(done), version="new"))
+        wait_for(lambda: (tmp_path / "starts").stat().st_size == 3)  # the reloader, and its children
+        run("new")
+    finally:
+        worker.terminate()  # Django's reloader ends its child at once
+        worker.wait(60)

@@ -64,6 +64,8 @@ class Command(BaseCommand):  # type: ignore[misc]
         for name in ("processes", "threads"):
             if options[name] < 1:
                 raise CommandError(f"--{name} {options[name]}: at least 1 is needed")
+        if options["reload"] and options["processes"] > 1:
+            raise CommandError(f"--reload works with one process: leave out --processes {options['processes']}")
         if options["prefetch"] < 0:
             raise CommandError(f"--prefetch {options['prefetch']}: 0 or more is needed")
         unknown = set(self._queues(backend, options)) - backend.queues if backend.queues else set()
