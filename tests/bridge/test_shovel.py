@@ -12,12 +12,14 @@ import pytest
 import harebell
 from harebell import Message
 from harebell.bridge import Shovel
+from harebell.bridge.window import PATIENCE
 from harebell.broker import Broker
 from harebell.errors import ShovelEnded
-from harebell.protocol.v091 import Properties, Table
+from harebell.protocol.v091 import Content, Properties, Table, methods as m
 from harebell.testing import FaultProxy
 from tests.bridge.conftest import Make
 from tests.bridge.kit import End, message, move, options, plain, proxied, same, until
+from tests.client.scripted import Peer, scripted
 from tests.fixtures.rabbitmq import EACH
 
 REFUSING: Table = {"x-max-length": 5, "x-overflow": "reject-publish"}
@@ -230,6 +232,49 @@ async def test_a_full_queue_of_rabbitmq(end: Make, kind: str) -> None:
         taken += await destination.take()
     await running
     assert Counter(delivery.body for delivery in taken) == Counter(b"%d" % number for number in range(20))
+
+
+async def test_a_channel_that_refuses_for_ever_is_replaced(end: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RabbitMQ 3.10 nacks for ever on a channel that published while the leader of a quorum queue died."""
+    monkeypatch.setattr("harebell.bridge.window.FIRST_RETRY", 0.001)
+    source = await end("harebell")
+    arrived: list[bytes] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        number = await peer.channel()
+        await peer.expect(m.QueueDeclare)
+        peer.send(number, m.QueueDeclareOk("there", 0, 0))
+        await peer.expect(m.ChannelClose)
+        peer.send(number, m.ChannelCloseOk())
+        number = await peer.confirming()
+        tag = 0
+        while isinstance(event := (await peer.next())[1], Content):
+            tag += 1
+            peer.send(number, m.BasicNack(tag))
+        assert isinstance(event, m.ChannelOpen)
+        assert tag >= PATIENCE
+        another = number + 1
+        peer.send(another, m.ChannelOpenOk())
+        await peer.expect(m.ConfirmSelect)
+        peer.send(another, m.ConfirmSelectOk())
+        while len(arrived) < 5:
+            where, event = await peer.next()
+            if isinstance(event, m.ChannelClose):
+                peer.send(number, m.ChannelCloseOk())
+            else:
+                assert where == another
+                assert isinstance(event, Content)
+                arrived.append(bytes(event.body))
+                peer.send(another, m.BasicAck(len(arrived)))
+        await peer.goodbye()
+
+    async with scripted(script) as url:
+        await source.fill(5)
+        there = options(source, source, dest_uris=(url,), dest_queue="there", reconnect_delay=0.001)
+        shovel = await move(Shovel(there, patient=False, until_empty=True))
+    assert arrived == [b"%d" % number for number in range(5)]
+    assert (shovel.forwarded, shovel.redials, shovel.refusal) == (5, 0, None)
 
 
 async def test_a_full_queue_does_not_keep_it_from_stopping(end: Make) -> None:

@@ -8,6 +8,7 @@ messages again to the next session.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from harebell.protocol.v091 import Table
 
 __all__ = ["Session", "at"]
+
+log = logging.getLogger("harebell.bridge")
 
 EMPTY_CHECK_SECONDS: Final = 0.1  # between two checks whether the source queue is empty
 QUIET: Final = 3.0  # seconds without a delivery after which a stream, which is never empty, has been read to its end
@@ -85,7 +88,7 @@ class Session:
             )
             self._running(self)
             try:
-                await self._supervise(taking, giving, queue)
+                await self._supervise(taking, queue)
                 await taking.drain()
             finally:
                 self.window.close()
@@ -102,7 +105,7 @@ class Session:
                 progress.limit = ready
             progress.expected = ready if progress.limit is None else progress.limit
 
-    async def _supervise(self, taking: Channel, giving: Channel, queue: str) -> None:
+    async def _supervise(self, taking: Channel, queue: str) -> None:
         """Move messages until all are moved; raises as soon as either side is lost, also while it is idle."""
         source, destination = self._connections
         consumer = taking.consume(
@@ -111,11 +114,12 @@ class Session:
             no_ack=self._options.ack_mode == "no-ack",
             arguments=self._consumer_arguments(),
         )
-        pump = asyncio.create_task(self._pump(consumer, giving))
+        pump = asyncio.create_task(self._pump(consumer))
+        renewing = asyncio.create_task(self._renew(destination))
         ending = asyncio.create_task(self._end(consumer, source, queue))
         losses = [asyncio.create_task(each.wait_closed()) for each in self._connections]
         failures: tuple[asyncio.Future[HarebellError], ...] = (*losses, self.window.failed)
-        watched: set[asyncio.Future[Any]] = {pump, ending, *failures}
+        watched: set[asyncio.Future[Any]] = {pump, ending, renewing, *failures}
         try:
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             if ending.done() and not pump.done():
@@ -128,8 +132,10 @@ class Session:
                 if failure.done():
                     with at("source" if connection is source else "destination", connection.parameters.peer):
                         raise copy_of(failure.result())
+            with at("destination", destination.parameters.peer):
+                renewing.result()
         finally:
-            tasks = [pump, ending, *losses]
+            tasks = [pump, ending, renewing, *losses]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -144,8 +150,19 @@ class Session:
             arguments["x-stream-offset"] = self._progress.next_offset
         return arguments or None
 
-    async def _pump(self, consumer: Consumer, giving: Channel) -> None:
-        left = self._progress.left()
+    async def _renew(self, destination: Connection) -> None:
+        """Give the window another channel when it asks for one."""
+        window = self.window
+        while True:
+            await window.stuck.wait()
+            last, channel = window.channel, await destination.channel()
+            await channel.confirm_select()
+            window.go_on(channel)
+            log.info("%s: the destination refused again and again: another channel", self._name)
+            await last.close()
+
+    async def _pump(self, consumer: Consumer) -> None:
+        left, window = self._progress.left(), self.window
         if left != 0:
             async with consumer:
                 async for delivery in consumer:
@@ -153,23 +170,23 @@ class Session:
                         self._streaming = delivery.stream_offset is not None
                     message = self._rewriter.prepare(delivery, delivery.stream_offset if self._streaming else None)
                     self._acknowledgements.take(message)
-                    if not (giving.may_publish and self.window.has_room()) and not await self._room(giving):
+                    if not (window.channel.may_publish and window.has_room()) and not await self._room():
                         break
-                    self.window.send(message)
+                    window.send(message)
                     self._taken += 1
                     if self._options.ack_mode != "on-confirm":
                         self._acknowledge(message)
                     if self._taken == left:
                         break
-        while self.window.sent or (self.window.held and not self._progress.stopping.is_set()):
-            await self.window.changed()
+        while window.sent or (window.held and not self._progress.stopping.is_set()):
+            await window.changed()
         self._flush()
 
-    async def _room(self, giving: Channel) -> bool:
+    async def _room(self) -> bool:
         """Wait until the window and the destination take another message; False when the shovel is stopped."""
         while not self._progress.stopping.is_set():
             try:
-                await giving.wait_publish()
+                await self.window.channel.wait_publish()
             except DeadlineExceeded:
                 if self._connections[1].blocked is None:
                     raise

@@ -8,6 +8,8 @@ Rules:
 - A message that the destination refuses (a nack: a full queue) or cannot route (a return) stays, and is published
   again after a while, first 0.1 s, then twice as long each time. While one is refused no other is published, so that
   nothing overtakes it; an unroutable one lets others pass, as long as the window is not full.
+- After some nacks in a row the window asks for another channel: RabbitMQ 3.10 goes on nacking on a channel that
+  published to a quorum queue while its leader died. It asks when nothing is without an answer, so nothing is doubled.
 - Acknowledgements are collected during a turn of the loop, and sent as one where no older message is open.
 """
 
@@ -29,6 +31,7 @@ __all__ = ["InFlightMessage", "Acknowledgements", "Window"]
 log = logging.getLogger("harebell.bridge")
 
 FIRST_RETRY: Final = 0.1  # seconds
+PATIENCE: Final = 6  # attempts on one channel until another one is asked for; 6 s, longer than an election
 
 
 class InFlightMessage:
@@ -94,9 +97,11 @@ class Acknowledgements:
 class Window:
     """At most `size` messages on their way to the destination; as the client's PublishWaiter it gets their confirms.
 
+    channel   the destination's, on which it publishes
     accepted  called with each message that the destination has confirmed
     name      what the log calls the shovel
     failed    a future, done with the reason when the destination's channel has ended
+    stuck     set while it waits for another channel (`go_on`)
     refusal   why the destination refused the last message that it refused; None when none is refused now
     """
 
@@ -110,13 +115,14 @@ class Window:
         name: str = "shovel",
     ) -> None:
         self._name = name
-        self._channel = channel
+        self.channel = channel
         self._size = size
         self._accepted = accepted
         self._insists = ack_mode == "on-confirm"
         self._backoff = Backoff(FIRST_RETRY, max(longest_retry, FIRST_RETRY))
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[HarebellError] = self._loop.create_future()
+        self.stuck = asyncio.Event()
         self.refusal: str | None = None
         self.sent: dict[int, InFlightMessage] = {}  # by publish tag
         self.held: list[InFlightMessage] = []
@@ -129,7 +135,7 @@ class Window:
 
     def send(self, message: InFlightMessage) -> None:
         """Publish the message. Check `room` first."""
-        tag = self._channel.publish_nowait(
+        tag = self.channel.publish_nowait(
             message.body,
             message.exchange,
             message.routing_key,
@@ -150,6 +156,13 @@ class Window:
         """Wait for the next confirm, return, or end of the channel."""
         self._change = self._loop.create_future()
         await self._change
+
+    def go_on(self, channel: Channel) -> None:
+        """Publish on this channel from now on, first what the last one has refused."""
+        self.channel = channel
+        self.stuck.clear()
+        self._send_held()
+        self.wake()
 
     def close(self) -> None:
         """Publish no refused message again."""
@@ -205,8 +218,14 @@ class Window:
 
     def _send_again(self) -> None:
         self._retry = None
+        if self._refused and not self.sent and self._retries % PATIENCE == 0:
+            self.stuck.set()
+        else:
+            self._send_held()
+
+    def _send_held(self) -> None:
         held, self.held = self.held, []
-        if self._channel.is_open:
+        if self.channel.is_open:
             for message in held:
                 self.send(message)
 

@@ -14,13 +14,15 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.messages import Confirmation, Message, Publication
+from harebell.client.messages import Confirmation, Message, OnOrphan, Publication
 from harebell.client.recovery import republish
 from harebell.client.recovery.policy import Backoff
+from harebell.protocol.v091 import Content, methods as m
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST, bodies, eventually, next_of
 from tests.client.publications.relay import Relay
 from tests.client.publications.ways import until
+from tests.client.scripted import Peer, scripted
 
 
 @pytest.fixture(autouse=True)
@@ -229,6 +231,108 @@ async def test_what_is_nacked_waits_and_goes_through(harebell_url: str, other: C
         while len(found) < 4:
             found |= set(await bodies(other, name))
         assert all([(await one).acked for one in pending])
+    await other.queue_delete(name)
+
+
+async def nacking(peer: Peer, number: int) -> list[bytes]:
+    """Nack what is published until the client closes the channel; the bodies, in their order."""
+    bodies: list[bytes] = []
+    while True:
+        _, event = await peer.next()
+        if isinstance(event, m.ChannelClose):
+            peer.send(number, m.ChannelCloseOk())
+            return bodies
+        assert isinstance(event, Content)
+        bodies.append(bytes(event.body))
+        peer.send(number, m.BasicNack(len(bodies)))
+
+
+async def acking(peer: Peer, number: int, count: int) -> list[bytes]:
+    """Ack so many; their bodies."""
+    bodies: list[bytes] = []
+    while len(bodies) < count:
+        bodies.append(bytes((await peer.expect(Content)).body))
+        peer.send(number, m.BasicAck(len(bodies)))
+    return bodies
+
+
+async def test_another_wire_channel_for_what_is_nacked_again_and_again() -> None:
+    """RabbitMQ 3.10 nacks for ever on a channel that published while the leader of a quorum queue died."""
+    seen: list[list[bytes]] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        seen.append(await nacking(peer, await peer.confirming()))
+        seen.append(await nacking(peer, await peer.confirming()))
+        seen.append(await acking(peer, await peer.confirming(), 4))
+        await peer.goodbye()
+
+    async with scripted(script) as url, harebell.connect(url, timeout=20, recovery=FAST) as connection:
+        events = connection.events()
+        async with connection.producer(on_nack="retry") as producer:
+            calls = [asyncio.ensure_future(producer.publish(b"%d" % n, "q")) for n in range(3)]
+            for _ in range(2):
+                assert "nacked again and again" in str((await next_of(events, e.ChannelReopened)).error)
+            calls.append(asyncio.ensure_future(producer.publish(b"3", "q")))
+            assert [(await call).publish_tag for call in calls][:3] == [1, 2, 3]
+            assert producer.channel.statistics().orphaned == 0
+    for patience, nacked in zip((republish.PATIENCE, republish.PATIENCE + 1), seen, strict=False):
+        assert max(nacked.count(body) for body in nacked) >= patience
+    assert set(seen[2]) == {b"0", b"1", b"2", b"3"}
+
+
+@pytest.mark.parametrize("on_orphan", ["raise", "retry"])
+async def test_no_answer_is_lost_for_another_wire_channel(monkeypatch: pytest.MonkeyPatch, on_orphan: OnOrphan) -> None:
+    """One under way without an answer would be orphaned: only with on_orphan="retry" the channel is opened again."""
+    monkeypatch.setattr(republish, "ANSWERS", 0.05)
+
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        number = await peer.confirming()
+        assert (await peer.expect(Content)).body == b"slow"
+        if on_orphan == "retry":
+            tag = 1
+            while isinstance(event := (await peer.next())[1], Content):
+                tag += 1
+                peer.send(number, m.BasicNack(tag))
+            assert isinstance(event, m.ChannelClose)
+            peer.send(number, m.ChannelCloseOk())
+            assert await acking(peer, await peer.confirming(), 2) == [b"slow", b"nacked"]
+        else:
+            for tag in range(2, 3 * republish.MOST_PATIENCE):
+                assert (await peer.expect(Content)).body == b"nacked"
+                peer.send(number, m.BasicNack(tag))
+            await peer.expect(Content)
+            peer.send(number, m.BasicAck(tag + 1, multiple=True))
+        await peer.goodbye()
+
+    async with scripted(script) as url, harebell.connect(url, timeout=20, recovery=FAST) as connection:
+        async with connection.channel() as channel:
+            await channel.confirm_select(on_orphan=on_orphan, on_nack="retry")
+            calls = [asyncio.ensure_future(channel.publish(body, "", "q")) for body in (b"slow", b"nacked")]
+            told = [await call for call in calls]
+            assert all(confirmation is not None and confirmation.acked for confirmation in told)
+
+
+async def test_a_channel_that_consumes_keeps_its_wire_channel(
+    harebell_url: str, other: Channel, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its deliveries would come a second time; the log says what helps."""
+    await other.queue_declare(name, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    async with relayed(harebell_url) as (_, _, connection), connection.channel() as channel:
+        await channel.confirm_select(on_nack="retry")
+        await channel.publish(b"first", "", name)
+        delivery = await channel.get(name)
+        assert delivery is not None
+        await channel.publish(b"second", "", name)
+        call = asyncio.ensure_future(channel.publish(b"third", "", name))
+        await until(lambda: "publish on a channel of its own" in caplog.text)
+        delivery.ack()
+        assert b"second" in await bodies(other, name)
+        confirmation = await call
+        assert confirmation is not None
+        assert confirmation.acked
+        assert channel.statistics().reopened == 0
     await other.queue_delete(name)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections import deque
 from dataclasses import replace
 from typing import Final, Protocol
@@ -33,6 +34,8 @@ from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
 
 __all__ = ["CarriedChannel", "ChannelRecovery"]
+
+logger = logging.getLogger("harebell.client")
 
 MOST_PAUSE: Final = 2.0  # seconds before a channel is opened again that the broker closes again and again
 
@@ -98,9 +101,24 @@ class ChannelRecovery:
         if republisher is None:
             if on_orphan == on_nack == "raise":
                 return
-            self._republisher = republisher = Republisher(requests, parked, self.connection.spawn)
+            spawn = self.connection.spawn
+            self._republisher = republisher = Republisher(requests, parked, spawn, self._renew)
             requests.keeper = requests.core.keeper = republisher
         republisher.on_orphan, republisher.on_nack = on_orphan, on_nack
+
+    def _renew(self) -> None:
+        """Close the wire channel, whose publications are nacked again and again, so that another one is opened.
+
+        Not where the channel consumes, or a call is under way: unsettled deliveries would come a second time.
+        """
+        core, policy = self.requests.core, self.connection.policy
+        if policy is None or not policy.reopen_channels or core.slots:
+            return
+        if self.subscriptions.active or core.consumers or core.deliveries.unacked or core.unseen.first():
+            logger.warning("channel %d: the broker nacks what is published, again and again; another channel may help, "
+                           "but this one consumes: publish on a channel of its own", core.number)  # fmt: skip
+            return
+        core.lose(errors.ConnectionLost(f"channel {core.number} is opened again: the broker nacked again and again"))
 
     # -- a loss ------------------------------------------------------------------------------------------------------
 

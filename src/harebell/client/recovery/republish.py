@@ -9,6 +9,8 @@ With such a policy each publication is kept until it has its end (`Kept`, which 
 4. When an attempt may have arrived, no later attempt can make that undone: unless that is confirmed, the publication is
    orphaned, whatever becomes of it.
 5. What was nacked is published again after a pause that grows, behind whatever was published meanwhile.
+6. What is nacked again and again makes the channel open another wire channel: RabbitMQ 3.10 goes on nacking on a
+   channel that published to a quorum queue while its leader died, and confirms the same on any other one.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ logger = logging.getLogger("harebell.client")
 MOST_STRIKES: Final = 3  # errors of the broker that may be about one publication; behind them it is not sent again
 CHUNK: Final = 256  # publications between two turns of the loop
 NACKED: Final = Backoff(0.1, 10)  # seconds between attempts at one that is nacked
+PATIENCE: Final = 6  # how often one is nacked until another wire channel is opened: for some 2 s
+MOST_PATIENCE: Final = 12  # it grows by one each time that did not help: a full queue nacks on every channel
+ANSWERS: Final = 10.0  # seconds that those under way have for their answers before the wire channel is closed
 
 
 class Kept:
@@ -47,13 +52,13 @@ class Kept:
     waiter    what waits for its end
     doubt     why an attempt may have arrived; None: none was orphaned
     strikes   how many errors of the broker may have been about it
-    attempts  how often it was nacked
+    attempts  how often it was nacked on the present wire channel, the one with this `number`
     waiting   it is not on the wire: it waits to be published again
     """
 
     __slots__ = (
-        "_came_back", "_republisher", "attempts", "body", "doubt", "exchange", "flags", "raw_properties", "routing_key",
-        "strikes", "tag", "unwanted", "waiter", "waiting",
+        "_came_back", "_republisher", "attempts", "body", "doubt", "exchange", "flags", "number", "raw_properties",
+        "routing_key", "strikes", "tag", "unwanted", "waiter", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +84,7 @@ class Kept:
         self.doubt: errors.HarebellError | None = None
         self.strikes = 0
         self.attempts = 0
+        self.number = 0
         self.waiting = False
         self.unwanted = False  # nobody awaits it any more: it is not published again
 
@@ -143,6 +149,8 @@ class Kept:
 
     def tell_settled(self, acked: bool) -> None:
         self._republisher.over(self)
+        if acked and self.attempts:
+            self._republisher.went_through()
         if self.waiter is not None:
             self.waiter.settle(self.tag, acked)
 
@@ -158,6 +166,7 @@ class Republisher:
     on_orphan, on_nack  what becomes of those without an answer, and of nacked ones
     parked              those that were set aside: (publish tag, publication)
     spawn               runs a task that ends with the connection
+    renew               has the channel get another wire channel, unless that would cost more than publications
     """
 
     def __init__(
@@ -165,12 +174,17 @@ class Republisher:
         requests: Requests,
         parked: deque[tuple[int, Publication]],
         spawn: Callable[[Coroutine[object, object, None]], None],
+        renew: Callable[[], None],
     ) -> None:
         self.on_orphan: OnOrphan = "raise"
         self.on_nack: OnNack = "raise"
         self._requests = requests
         self._parked = parked
         self._spawn = spawn
+        self._renew = renew
+        self._number = 1  # of the present wire channel
+        self._patience = PATIENCE
+        self._stuck = False  # the present wire channel nacks again and again
         self._again: list[Kept] = []  # orphaned ones
         self._later: list[tuple[float, int, Kept]] = []  # a heap of nacked ones: when they are due, tag
         self._moved: dict[int, Kept] = {}  # by public tag: those that wait, or have another tag on the wire
@@ -218,7 +232,10 @@ class Republisher:
         """The broker has refused an attempt."""
         self._changed()
         if self.on_nack == "retry" and not kept.unwanted and self._requests.ended is None:
+            if kept.number != self._number:
+                kept.number, kept.attempts = self._number, 0
             kept.attempts += 1
+            self._stuck = self._stuck or kept.attempts >= self._patience
             kept.waiting = True
             self._moved[kept.tag] = kept
             heappush(self._later, (self._loop.time() + NACKED.delay(kept.attempts), kept.tag, kept))
@@ -229,6 +246,11 @@ class Republisher:
             if self.on_nack == "park" and not kept.unwanted:
                 self._parked.append((kept.tag, kept.publication()))
             kept.tell_settled(False)
+
+    def went_through(self) -> None:
+        """One that was nacked is confirmed."""
+        self._patience = PATIENCE
+        self._stuck = False
 
     def refused(self, kept: Kept, error: errors.HarebellError) -> None:
         """It was sent alone, and the broker has closed the channel because of it; the others would fare no better."""
@@ -282,6 +304,8 @@ class Republisher:
 
     def resume(self, core: ChannelCore) -> None:
         """This wire channel is about to be used: what was orphaned goes first."""
+        self._number += 1
+        self._stuck = False
         if self._again:
             self._again.sort(key=_tag_of)
             core.hold(True)
@@ -301,6 +325,8 @@ class Republisher:
                     return
                 if self._again:
                     await self._publish_orphans(core)
+                elif self._stuck:
+                    await self._try_another(core)
                 else:
                     await self._publish_nacked(core)
         finally:
@@ -350,6 +376,22 @@ class Republisher:
         transport.flush()
         if later:
             await self._wait(later[0][0] - now)
+
+    async def _try_another(self, core: ChannelCore) -> None:
+        """Ask for another wire channel once those under way have their answers; nothing new is sent meanwhile."""
+        core.hold(True)
+        until = self._loop.time() + ANSWERS
+        while core.publishes.waiters and core.reason is None and self._loop.time() < until:
+            await self._wait(until - self._loop.time())
+        if core.reason is not None:
+            return
+        core.hold(False)
+        if self._stuck:  # none went through meanwhile
+            self._stuck = False
+            self._number += 1  # they are counted anew, also where it stays the same wire channel
+            self._patience = min(self._patience + 1, MOST_PATIENCE)
+            if not core.publishes.waiters or self.on_orphan == "retry":
+                self._renew()
 
     def _publish(self, core: ChannelCore, kept: Kept) -> None:
         kept.waiting = False
