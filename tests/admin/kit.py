@@ -84,10 +84,12 @@ class ApiThread(BrokerThread):
     """A BrokerThread with its API; failed logins make nobody wait."""
 
     management: Management
+    http_port = 0
+    """The port to listen on; 0 takes a free one."""
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.management = Management(self.broker)
+        self.management = Management(self.broker, port=self.http_port)
         try:
             self.wait_for(self.management.start())
         except BaseException:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from harebell.admin.console import Files
 from harebell.admin.context import Context, Listener
 from harebell.admin.documents.endpoints import ENDPOINTS
 from harebell.admin.history.machine import Gauges
@@ -74,7 +75,7 @@ class Management:
         node = broker.node
         listeners = [Listener(*each) for each in broker.listeners]
         context = self._context = Context(node, Gauges(node, broker.folder), listeners, _certificate(broker.tls))
-        app = App(context, ENDPOINTS, context.gate, _nothing)
+        app = App(context, ENDPOINTS, context.gate, _nothing, pages=Files().answer)
         try:
             if self.port is not None:
                 self.port = await self._listen(app, self.port, None)

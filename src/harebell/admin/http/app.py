@@ -2,6 +2,7 @@
 
 Rules, in this order:
 
+- A page is for everybody: it has nothing of the broker's.
 - A path that no endpoint has is 404, a method that the path has not is 405, both without a login.
 - Then the login (401), the other site (403), what the endpoint needs (401), the virtual host (404), and only then the
   body, so that strangers cannot make the broker read.
@@ -34,11 +35,13 @@ from harebell.broker.observers import INTERNAL_USER
 from harebell.broker.slices import Work
 from harebell.errors import HarebellError
 
-__all__ = ["App", "Audit"]
+__all__ = ["App", "Audit", "Pages"]
 
 log = logging.getLogger("harebell.admin")
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Pages = Callable[[str, bytes, Mapping[str, str]], Answer | None]
+"""Gives the answers to requests for pages, by method, raw path and headers: no login is needed for them."""
 Audit = Callable[[Request, int], None]
 """Notified of each request that may have changed something, with the status of its answer."""
 
@@ -66,12 +69,21 @@ class App:
     gate        logs users in
     audit       notified of changes
     prefix      what the paths of the endpoints begin with
+    pages       gives pages beside them
     """
 
     def __init__(
-        self, context: Context, endpoints: Iterable[Endpoint], gate: Gate, audit: Audit, *, prefix: str = ""
+        self,
+        context: Context,
+        endpoints: Iterable[Endpoint],
+        gate: Gate,
+        audit: Audit,
+        *,
+        prefix: str = "",
+        pages: Pages = lambda method, path, headers: None,
     ) -> None:
         self._context, self._node, self._gate, self._audit = context, context.node, gate, audit
+        self._pages = pages
         self._tree: Tree[Endpoint] = Tree((each.method, f"{prefix}{each.path}", each) for each in endpoints)
         self._bodies = Bodies()
 
@@ -107,6 +119,9 @@ class App:
     async def _answer(self, scope: MutableMapping[str, Any], receive: Receive) -> Answer | Stream:
         method: str = scope["method"]
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        page = self._pages(method, scope["raw_path"], headers)
+        if page is not None:
+            return page
         endpoint, names = self._find(method, scope["raw_path"])
         if endpoint is None:
             return Answer(200, headers={"allow": ", ".join(names)})

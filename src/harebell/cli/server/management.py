@@ -53,5 +53,5 @@ async def start_management(settings: Settings, broker: Broker) -> Management | N
             raise Unusable(text) from error
         log.warning("no HTTP API: %s; --no-management does without it", text)
         return None
-    log.info("HTTP API at %s", management.url)
+    log.info("web console and HTTP API at %s", management.url)
     return management

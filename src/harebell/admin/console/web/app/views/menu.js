@@ -1,0 +1,72 @@
+// The menu: every view once, with who has it. Views are loaded with the page: together they are smaller than a picture.
+
+import { html } from "../core/html.js";
+import { Overview } from "./overview.js";
+import { Queues } from "./queues.js";
+import { Queue } from "./queue.js";
+import { Exchange, Exchanges } from "./exchanges.js";
+import { Channel, Channels, Connection, Connections, Consumers } from "./clients.js";
+import { Vhost, Vhosts } from "./vhosts.js";
+import { User, Users } from "./users.js";
+import { Policies } from "./policies.js";
+import { Shovels } from "./shovels.js";
+import { Definitions } from "./definitions.js";
+import { History } from "./history.js";
+import { Changes } from "./changes.js";
+import { Node } from "./node.js";
+
+export const MENU = [
+  {
+    title: "Watch",
+    views: [
+      { title: "Overview", to: ["overview"], shortcut: "o" },
+      { title: "History", to: ["history"], shortcut: "h" },
+      { title: "Changes", to: ["changes"] },
+      { title: "Node", to: ["node"], tag: "monitoring" },
+    ],
+  },
+  {
+    title: "Messages",
+    views: [
+      { title: "Queues", to: ["queues"], count: "queues", shortcut: "q" },
+      { title: "Streams", to: ["streams"] },
+      { title: "Exchanges", to: ["exchanges"], count: "exchanges", shortcut: "e" },
+    ],
+  },
+  {
+    title: "Clients",
+    views: [
+      { title: "Connections", to: ["connections"], count: "connections", shortcut: "c" },
+      { title: "Channels", to: ["channels"], count: "channels" },
+      { title: "Consumers", to: ["consumers"], count: "consumers" },
+    ],
+  },
+  {
+    title: "Rules",
+    views: [
+      { title: "Policies", to: ["policies"], shortcut: "p" },
+      { title: "Shovels", to: ["shovels"], tag: "monitoring" },
+      { title: "Virtual hosts", to: ["vhosts"] },
+      { title: "Users", to: ["users"], tag: "administrator" },
+      { title: "Definitions", to: ["definitions"], tag: "administrator" },
+    ],
+  },
+];
+
+const VIEWS = {
+  overview: Overview, history: History, changes: Changes, node: Node,
+  queues: [Queues, Queue], streams: [Queues, Queue], exchanges: [Exchanges, Exchange],
+  connections: [Connections, Connection], channels: [Channels, Channel], consumers: Consumers,
+  policies: Policies, shovels: Shovels, vhosts: [Vhosts, Vhost], users: [Users, User], definitions: Definitions,
+};
+
+function NotFound() {
+  return html`<h1>There is no such view</h1><p>The address may be mistyped. <a href="#/overview">To the overview</a></p>`;
+}
+
+/** The view of a place: {component}. */
+export function viewOf(parts) {
+  const found = VIEWS[parts[0] || "overview"];
+  if (!found) return { component: NotFound };
+  return { component: Array.isArray(found) ? found[parts.length > 1 ? 1 : 0] : found };
+}

@@ -1,0 +1,311 @@
+"""The console in a real browser: every view with hostile names, in dark, light and on a phone, and what a person does.
+
+One browser and one broker serve all tests. Whatever the browser reports (an error in its console, a violation of the
+content security policy, an exception) fails the test in which it happens.
+
+HAREBELL_SCREENSHOTS=FOLDER writes a picture of each view there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harebell.protocol.v091 import Properties, methods as m
+from tests.admin.kit import Api, ApiThread, part
+from tests.wire import CAPABILITIES, Wire
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PICTURES = os.environ.get("HAREBELL_SCREENSHOTS")
+PATIENCE = 30_000  # milliseconds
+EVIL = '"><img src=x onerror=document.title=1>'
+"""The name of everything; what would become a node if a view made markup of it."""
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
+    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="no playwright"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+VIEWS = {
+    "overview": "Overview",
+    "history": "History",
+    "changes": "Changes",
+    "node": "Health",
+    "queues": EVIL,
+    "streams": "Streams",
+    "exchanges": EVIL,
+    "connections": EVIL,
+    "channels": "127.0.0.1",
+    "consumers": EVIL,
+    "policies": EVIL,
+    "shovels": "Shovels",
+    "vhosts": EVIL,
+    "users": EVIL,
+    "definitions": "Definitions",
+    f"queues/{part(EVIL)}/{part(EVIL)}": EVIL,
+    f"queues/{part(EVIL)}/{part(EVIL)}?tab=messages": EVIL,
+    f"queues/{part(EVIL)}/{part(EVIL)}?tab=history": EVIL,
+    f"exchanges/{part(EVIL)}/{part(EVIL)}": EVIL,
+    f"vhosts/{part(EVIL)}": EVIL,
+    f"users/{part(EVIL)}": EVIL,
+    "nothing": "There is no such view",
+}
+"""Each view by its place, and a text that it shows when it is complete."""
+LOOKS = {"light": ("light", 1280), "dark": ("dark", 1280), "phone": ("light", 400)}
+
+
+class Browser:
+    """A page of a browser, and what the browser reports about it."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.reports: list[str] = []
+        page.set_default_timeout(PATIENCE)
+        page.on("console", self._report)
+        page.on("pageerror", lambda error: self.reports.append(f"exception: {error}"))
+
+    def _report(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.reports.append(f"{message.type}: {message.text}")
+
+    def check(self, *allowed: str) -> None:
+        """Fail on what was reported since the last check, unless it has one of these texts."""
+        reports, self.reports = self.reports, []
+        assert [each for each in reports if not any(text in each for text in allowed)] == []
+
+    def log_in(self, url: str, user: str = "guest") -> None:
+        """Open the console as a user; whoever had a session in this browser has none any more."""
+        self.page.context.clear_cookies()
+        self.page.goto("about:blank")
+        self.page.goto(url)
+        self.fill_in(user)
+        self.live()
+        self.check("401 (Unauthorized)")  # the question who is logged in: nobody was
+
+    def fill_in(self, user: str) -> None:
+        self.page.get_by_label("User").fill(user)
+        self.page.get_by_label("Password").fill(user)
+        self.page.keyboard.press("Enter")
+
+    def live(self) -> None:
+        self.page.get_by_text("live", exact=True).wait_for()
+
+    def go(self, place: str, text: str) -> None:
+        """Show a view, and wait for a text in it."""
+        self.page.evaluate("place => { location.hash = place }", f"#/{place}")
+        self.page.locator("main").get_by_text(text).first.wait_for()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Browser]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    yield Browser(context.new_page())
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[ApiThread]:
+    """A broker with an object of each kind whose name is EVIL, and a consumer that has its prefetch."""
+    with ApiThread() as serving:
+        furnish(serving.api())
+        client = {"capabilities": CAPABILITIES, "connection_name": EVIL, "product": EVIL}
+        with Wire(serving.port).log_in(vhost=EVIL, properties=client) as wire:  # type: ignore[arg-type]
+            wire.channel()
+            about = Properties(headers={EVIL: EVIL}, message_id=EVIL, content_type=EVIL)
+            for body in (b'{"a": [1, 2]}', EVIL.encode(), b"\x00\xff", b"\x81\xa1a\x01"):
+                wire.publish(EVIL, EVIL, body, about)
+            wire.call(1, m.BasicQos(0, 1, global_=False), m.BasicQosOk)
+            wire.call(1, m.BasicConsume(EVIL, EVIL), m.BasicConsumeOk)
+            serving.sample(3)
+            yield serving
+
+
+def furnish(api: Api) -> None:
+    all_of_it = {"configure": ".*", "write": ".*", "read": ".*"}
+    name = part(EVIL)
+    for path, body in {
+        f"vhosts/{name}": {"description": EVIL, "tags": EVIL},
+        f"users/{name}": {"password": EVIL, "tags": f"monitoring,{EVIL}"},
+        f"permissions/{name}/guest": all_of_it,
+        f"permissions/{name}/{name}": all_of_it,
+        f"topic-permissions/{name}/{name}": {"exchange": "amq.topic", "write": ".*", "read": ".*"},
+        f"exchanges/{name}/{name}": {"type": "topic", "arguments": {"alternate-exchange": EVIL, EVIL: EVIL}},
+        f"queues/{name}/{name}": {"durable": True, "arguments": {"x-dead-letter-exchange": EVIL, EVIL: EVIL}},
+        f"queues/{name}/{name}s": {"durable": True, "arguments": {"x-queue-type": "stream"}},
+        f"policies/{name}/{name}": {"pattern": ".*", "definition": {"dead-letter-routing-key": EVIL}},
+        f"operator-policies/{name}/{name}": {"pattern": ".*", "definition": {"max-length": 9}, "apply-to": "queues"},
+        f"vhost-limits/{name}/max-queues": {"value": 100},
+    }.items():
+        assert api.put(f"/api/{path}", body) in (201, 204), path
+    binding = {"routing_key": EVIL, "arguments": {EVIL: EVIL}}
+    assert api("POST", f"/api/bindings/{name}/e/{name}/q/{name}", binding).status == 201
+    assert api("POST", f"/api/bindings/{name}/e/{name}/e/amq.topic", binding).status == 201
+
+
+def test_every_view_with_hostile_names_in_every_look(browser: Browser, hostile: ApiThread) -> None:
+    page = browser.page
+    browser.log_in(hostile.management.url)
+    for number, (place, text) in enumerate(VIEWS.items()):
+        browser.go(place, text)
+        if place.endswith("tab=messages"):
+            page.get_by_role("button", name="Get", exact=True).click()
+            page.get_by_text("3 messages").wait_for()
+        for look, (scheme, width) in LOOKS.items():
+            page.emulate_media(color_scheme=scheme)
+            page.set_viewport_size({"width": width, "height": 800})
+            page.wait_for_function("scheme => document.documentElement.dataset.theme === scheme", arg=scheme)
+            across = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+            assert across[0] <= across[1], (place, look)
+            if PICTURES:
+                page.wait_for_timeout(300)
+                page.screenshot(
+                    path=Path(PICTURES, f"{number:02}-{place.partition('/')[0].partition('?')[0]}-{look}.png")
+                )
+        assert page.locator("img:not([src$='icon.svg'])").count() == 0, place
+        assert "Harebell" in page.title(), place
+        browser.check()
+
+
+def test_a_user_who_only_monitors(browser: Browser, hostile: ApiThread) -> None:
+    """Sees no view of administrators in the menu, can open each that is there, and is refused in words elsewhere."""
+    hostile.add_user("watcher", "monitoring", vhosts=(EVIL,))
+    browser.log_in(hostile.management.url, "watcher")
+    menu = browser.page.get_by_role("navigation", name="Views").get_by_role("link")
+    titles = [text.split("\n")[0] for text in menu.all_inner_texts()]
+    assert "Queues" in titles
+    assert "Node" in titles
+    assert not {"Users", "Definitions"} & set(titles)
+    for title, place in zip(titles, [link.get_attribute("href") for link in menu.all()], strict=True):
+        browser.go(place.removeprefix("#/"), title if title != "Node" else "Health")
+        browser.check()
+    for place in ("users", f"users/{part(EVIL)}"):
+        browser.page.evaluate("place => { location.hash = place }", f"#/{place}")
+        browser.page.locator("main").get_by_role("alert").first.wait_for()
+        browser.check("401 (Unauthorized)")
+
+
+def test_with_the_keyboard_alone(browser: Browser, own: ApiThread) -> None:
+    """Log in, filter, open a queue, purge it, leave a dialog, go elsewhere by the palette, log out."""
+    api, page = own.api(), browser.page
+    for name in ("apples", "pears", "plums"):
+        assert api.put(f"/api/queues/%2F/{name}", {"durable": True}) == 201
+    for _ in range(3):
+        message = {"properties": {}, "routing_key": "pears", "payload": "x", "payload_encoding": "string"}
+        assert api("POST", "/api/exchanges/%2F/amq.default/publish", message).status == 200
+    browser.log_in(own.management.url)
+    keys = page.keyboard
+    page.wait_for_function("document.activeElement === document.body")
+    keys.press("q")
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()
+    page.get_by_text("3 queues").wait_for()
+    keys.press("/")
+    keys.type("pqe")  # letters that would be shortcuts elsewhere
+    page.get_by_text("No row passes").wait_for()
+    for _ in range(3):
+        keys.press("Backspace")
+    keys.type("pears")
+    page.get_by_text("1 of 3 queues").wait_for()
+    assert "q=pears" in page.url
+    tab_to(page, "Rows of")
+    keys.press("Enter")
+    page.get_by_role("heading", name="pears", exact=True).wait_for()
+    tab_to(page, "Purge…")
+    keys.press("Enter")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("3 messages").first.wait_for()
+    keys.press("Escape")
+    dialog.wait_for(state="hidden")
+    assert api.get("/api/queues/%2F/pears")["messages"] == 3
+    keys.press("Enter")  # the button has the focus again
+    dialog.get_by_text("3 messages").first.wait_for()
+    page.wait_for_function("!document.querySelector('dialog button.main').disabled")
+    tab_to(page, "Purge")
+    keys.press("Enter")
+    dialog.wait_for(state="hidden")
+    assert api.get("/api/queues/%2F/pears")["messages"] == 0
+    keys.press("Control+k")
+    page.get_by_role("combobox").wait_for()
+    keys.type("plums")
+    keys.press("Enter")
+    page.get_by_role("heading", name="plums", exact=True).wait_for()
+    browser.check()
+    tab_to(page, "Log out")
+    keys.press("Enter")
+    page.get_by_label("Password").wait_for()
+    browser.check("401 (Unauthorized)")
+
+
+def tab_to(page: Any, name: str) -> None:
+    """Press Tab until the focus is where the label or text begins with the name."""
+    focused = "(document.activeElement.getAttribute('aria-label') || document.activeElement.innerText || '').trim()"
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        text = page.evaluate(focused)
+        if text == name or (name.startswith("Rows") and text.startswith(name)):
+            return
+    pytest.fail(f"the focus does not come to {name!r}")
+
+
+def test_the_session_is_in_no_storage_and_ends(browser: Browser, own: ApiThread) -> None:
+    page = browser.page
+    admin = own.add_user("admin", "administrator", vhosts=("/",))
+    browser.log_in(own.management.url, "admin")
+    [cookie] = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert page.evaluate("document.cookie") == ""
+    stored = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    assert cookie["value"] not in stored
+    assert "admin" not in stored
+    browser.go("policies", "Policies")
+    page.get_by_role("button", name="Add a policy").click()
+    page.get_by_role("textbox", name="Name", exact=True).fill("half-written")
+    assert admin.put("/api/users/admin", {"password": "other", "tags": "administrator"}) == 204
+    page.get_by_text("The session has ended").wait_for()
+    page.get_by_label("Password").fill("wrong")
+    page.keyboard.press("Enter")
+    page.get_by_text("Login failed").wait_for()
+    page.get_by_label("Password").fill("other")
+    page.keyboard.press("Enter")
+    page.get_by_text("The session has ended").wait_for(state="hidden")
+    browser.live()
+    assert page.get_by_role("textbox", name="Name", exact=True).input_value() == "half-written"
+    browser.check("401 (Unauthorized)")
+
+
+def test_a_broker_that_is_restarted(browser: Browser, tmp_path: Path) -> None:
+    """What is on the screen stays while there is no broker; then the console asks for the password, and is live."""
+    page = browser.page
+    with ApiThread(tmp_path) as before:
+        assert before.api().put("/api/queues/%2F/kept", {"durable": True}) == 201
+        assert before.api().put("/api/queues/%2F/lost", {"durable": False}) == 201
+        browser.log_in(before.management.url)
+        browser.go("queues", "lost")
+    page.get_by_text("no connection").wait_for()
+    assert page.locator("main").get_by_text("lost").is_visible()
+    after = ApiThread(tmp_path)
+    after.http_port = before.api_port
+    with after:
+        page.get_by_text("The session has ended").wait_for()
+        page.get_by_label("Password").fill("guest")
+        page.keyboard.press("Enter")
+        browser.live()
+        page.locator("main").get_by_text("lost").wait_for(state="hidden")
+        assert page.locator("main").get_by_text("kept").is_visible()
+        browser.check("401 (Unauthorized)", "net::ERR_")
