@@ -97,17 +97,6 @@ class SparkCluster:
                     pass
         return found
 
-    def kill_executor(self) -> int:
-        """Ends one executor, and the Python workers below it, as a lost machine would; its process id."""
-        pid = self.executors()[0]
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            try:
-                one.kill()
-            except psutil.NoSuchProcess:
-                pass
-        return pid
-
     def log(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.log")))
 

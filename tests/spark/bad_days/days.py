@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -40,7 +40,10 @@ OneWay = Literal["to_server", "to_client"]
 
 @dataclass(frozen=True)
 class Scene:
-    """What a day finds: a broker, a Spark program, a folder of its own, how many messages and which cells."""
+    """What a day finds: a broker, a Spark program, a folder of its own, how many messages and which cells.
+
+    `kills` says how often a day that kills does so. `made` takes the cells of the matrix, `counted` figures of the day.
+    """
 
     server: Server
     driver: Driver
@@ -49,10 +52,21 @@ class Scene:
     kinds: Sequence[str] = KINDS
     sinks: Sequence[str] = ("parquet", "amqp")
     cluster: SparkCluster | None = None
+    kills: int = 2
+    made: list[Cell] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
 
     def cells(self, **options: object) -> list[Cell]:
         """The matrix, filled."""
-        return make_cells(self.server, self.folder, self.messages, self.kinds, self.sinks, **options)
+        cells = make_cells(self.server, self.folder, self.messages, self.kinds, self.sinks, **options)
+        self.made.extend(cells)
+        return cells
+
+    def strikes(self) -> Iterator[float]:
+        """For each kill, the share of all micro-batches to wait for; counts the kill when the next one is asked for."""
+        for strike in range(1, self.kills + 1):
+            yield strike / (self.kills + 2)
+            self.counted["kills"] += 1
 
     def one(self, sink: str, **options: object) -> Cell:
         """One cell that reads ten messages of a stream queue."""
@@ -60,11 +74,11 @@ class Scene:
 
 
 def driver_killed(scene: Scene) -> None:
-    """kill -9 of the driver and all its processes, three times in a run, each time in the middle of a batch."""
+    """kill -9 of the driver and all its processes, several times in a run, each time in the middle of a batch."""
     cells = scene.cells()
-    for strike in range(1, 4):
+    for share in scene.strikes():
         scene.driver.send(cells)
-        scene.driver.wait(done(scene, cells, strike / 5))
+        scene.driver.wait(done(scene, cells, share))
         scene.driver.kill()
         scene.driver.start()
     assert not done(scene, cells, 1)(), "there was nothing left to do"
@@ -72,15 +86,20 @@ def driver_killed(scene: Scene) -> None:
 
 
 def executor_killed(scene: Scene) -> None:
-    """kill -9 of an executor and its Python workers, twice."""
+    """kill -9 of an executor and its Python workers, each time in the middle of a task, at another of its moments."""
     assert scene.cluster is not None
-    cells = scene.cells()
+    cells = scene.cells(format="faulty_amqp")
     scene.driver.send(cells)
-    for strike in (1, 2):
-        scene.driver.wait(done(scene, cells, strike / 4))
+    for strike, share in enumerate(scene.strikes()):
+        scene.driver.wait(done(scene, cells, share))
         before = set(scene.cluster.executors())
-        scene.cluster.kill_executor()
+        cell = min(cells, key=lambda cell: cell.batches)
+        points = delicate(cell)
+        folder = cell.folder / "faults"
+        faults.arm(folder, [points[strike % len(points)]], executor=True)
+        scene.driver.wait(lambda folder=folder: bool(faults.struck(folder)))  # type: ignore[misc]
         scene.driver.wait(another_executor(scene.cluster, before))
+        faults.disarm(folder)
     all_well(cells, scene.driver.results())
 
 
@@ -89,12 +108,17 @@ def task_retried(scene: Scene) -> None:
     cells = scene.cells(format="faulty_amqp")
     expected = {}
     for cell in cells:
-        points = ("read", "yielded") if cell.kind == "stream" else faults.READING
-        expected[cell.name] = {*points, *(faults.WRITING if cell.sink != "parquet" else ())}
+        expected[cell.name] = set(delicate(cell))
         faults.arm(cell.folder / "faults", sorted(expected[cell.name]))
     all_well(cells, scene.driver.run(cells))
     for cell in cells:
         assert faults.struck(cell.folder / "faults") == expected[cell.name], cell.name
+
+
+def delicate(cell: Cell) -> tuple[str, ...]:
+    """The points of a task of that cell at which it may be struck."""
+    reading = ("read", "yielded") if cell.kind == "stream" else faults.READING
+    return (*reading, *(faults.WRITING if cell.sink != "parquet" else ()))
 
 
 def speculative_execution(scene: Scene) -> None:
@@ -106,7 +130,9 @@ def speculative_execution(scene: Scene) -> None:
         cell.slow = str(slow)
         # One after the other: a second attempt needs a core that no waiting first attempt holds.
         all_well([cell], scene.driver.run([cell]))
-        assert any(slow.iterdir()), f"{cell.name}: nothing was speculated"
+        second = len(list(slow.iterdir()))
+        assert second, f"{cell.name}: nothing was speculated"
+        scene.counted["tasks with two attempts at the same time"] += second
 
 
 def broker_restarted(scene: Scene) -> None:
@@ -115,8 +141,8 @@ def broker_restarted(scene: Scene) -> None:
     cells = scene.cells(source={"retryTimeout": "60"}, target={"retryTimeout": "60"})
     scene.server.sync_declarations()
     scene.driver.send(cells)
-    for strike in (1, 2):
-        scene.driver.wait(done(scene, cells, strike / 4))
+    for share in scene.strikes():
+        scene.driver.wait(done(scene, cells, share))
         scene.server.kill()
         scene.server.start()
     all_well(cells, scene.driver.results())

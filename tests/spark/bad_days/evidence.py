@@ -15,7 +15,10 @@ from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
 from harebell.protocol.v091.fields import Table
 
-__all__ = ["Tally", "committed", "declare", "delete", "in_files", "in_queue", "publish", "ready", "sizes_in_queue"]
+__all__ = [
+    "Tally", "attempts", "committed", "declare", "delete", "in_files", "in_queue", "publish", "ready", "sink_files",
+    "sizes_in_queue",
+]  # fmt: skip
 
 TIMEOUT = 60.0
 
@@ -125,3 +128,18 @@ def ready(url: str, queue: str) -> int:
 def committed(folder: Path) -> int:
     """How many micro-batches of this cell are complete."""
     return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+
+def attempts(folder: Path) -> Counter[str]:
+    """How many attempts at tasks ended how, in Spark's words, by its event log in `folder`.
+
+    Spark writes the log to disk at the end of each stage. "speculative" are those of them that Spark began for speed.
+    """
+    ended: Counter[str] = Counter()
+    for log in folder.glob("*"):
+        for line in log.read_text().splitlines():
+            if line.startswith('{"Event":"SparkListenerTaskEnd"'):
+                event = json.loads(line)
+                ended[event["Task End Reason"]["Reason"]] += 1
+                ended["speculative"] += event["Task Info"]["Speculative"]
+    return ended

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
@@ -26,6 +27,7 @@ from harebell.spark.source import AmqpDataSource
 READING = ("read", "before-link", "after-link", "after-ack", "yielded")
 WRITING = ("write", "published")
 FULL = "full"  # this file's presence, made by the test, is a full disk
+EXECUTOR = "executor"  # while this file is there, what dies is the executor, its JVM and all its Python workers
 
 
 class FaultyAmqp(AmqpDataSource):
@@ -101,13 +103,17 @@ class Slow:
 
 
 def strike(faults: Path, point: str | None) -> None:
-    """Ends this process if the point is armed and was not struck yet."""
+    """Ends this process, or the executor that it works for, if the point is armed and was not struck yet."""
     if point is None or not (faults / f"arm-{point}").exists():
         return
     try:
         os.close(os.open(faults / f"struck-{point}", os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
+    if (faults / EXECUTOR).exists():
+        java = psutil.Process().parents()[1]  # above the daemon that starts the workers
+        for process in (java, *(child for child in java.children(recursive=True) if child.pid != os.getpid())):
+            process.kill()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -140,11 +146,19 @@ def fill_up(faults: Path) -> None:
     os.fsync = fsync  # type: ignore[assignment]
 
 
-def arm(faults: Path, points: Sequence[str]) -> None:
-    """Makes these points strike, each once."""
+def arm(faults: Path, points: Sequence[str], executor: bool = False) -> None:
+    """Makes these points strike, each once: at the Python worker, or at its whole executor."""
     faults.mkdir(parents=True, exist_ok=True)
+    if executor:
+        (faults / EXECUTOR).touch()
     for point in points:
         (faults / f"arm-{point}").touch()
+
+
+def disarm(faults: Path) -> None:
+    """Takes back what was armed; what was struck can be armed again."""
+    for path in (*faults.glob("arm-*"), *faults.glob("struck-*")):
+        path.unlink()
 
 
 def struck(faults: Path) -> set[str]:

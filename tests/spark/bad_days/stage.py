@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from harebell.spark.runtime.packaging import package
 from tests.spark.bad_days.brokers import server
@@ -12,7 +13,9 @@ from tests.spark.bad_days.days import Scene
 from tests.spark.bad_days.torment import HERE, Driver
 from tests.spark.cluster import SparkCluster
 
-__all__ = ["setting"]
+__all__ = ["EVENTS", "setting"]
+
+EVENTS: Final = "events"  # the folder, inside the scene's, of the event log of Spark on a cluster
 
 
 def setting(stack: ExitStack, broker: str, folder: Path, cluster: bool, python: str = sys.executable) -> Scene:
@@ -26,6 +29,7 @@ def setting(stack: ExitStack, broker: str, folder: Path, cluster: bool, python: 
 
 def cluster_driver(spark: SparkCluster, folder: Path) -> Driver:
     """The program on that cluster, whose executors get the package as one zip."""
+    (folder / EVENTS).mkdir(parents=True)
     return Driver(
         folder,
         spark.master,
@@ -33,6 +37,10 @@ def cluster_driver(spark: SparkCluster, folder: Path) -> Driver:
             "spark.submit.pyFiles": f"{package(folder)},{HERE / 'faults.py'}",
             "spark.executor.memory": "512m",
             "spark.ui.enabled": "false",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": (folder / EVENTS).as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2",

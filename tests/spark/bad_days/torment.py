@@ -140,6 +140,7 @@ class Cell:
     select: tuple[str, ...] = ()
     queue: str = ""
     published: int = 0
+    arrived: evidence.Tally | None = None  # when the verdict was asked for
 
     def __post_init__(self) -> None:
         self.queue = self.queue or f"bad.{self.kind}.{uuid.uuid4().hex[:8]}"
@@ -192,12 +193,9 @@ class Cell:
 
     def verdict(self) -> str:
         """Empty when what arrived is what the guarantee says; else what is wrong."""
-        if self.sink == "parquet":
-            wrong = evidence.in_files(self.folder).once(self.published)
-        elif self.sink == "sessions":
-            wrong = evidence.in_queue(self.url, self.out).once(self.published)
-        else:
-            wrong = evidence.in_queue(self.url, self.out).at_least_once(self.published)
+        arrived = evidence.in_files(self.folder) if self.sink == "parquet" else evidence.in_queue(self.url, self.out)
+        self.arrived = arrived
+        wrong = arrived.at_least_once(self.published) if self.sink == "amqp" else arrived.once(self.published)
         return f"{wrong}; {evidence.ready(self.url, self.queue)} in the queue" if wrong else ""
 
 
