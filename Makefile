@@ -162,6 +162,8 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.moves
 	@echo "torture: 200,000 messages moved by plain transactions while the broker is killed 100 times, each once"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.moves --plain --messages 200000
+	@echo "torture: tests that are too long for make test"
+	@HAREBELL_LONG=1 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 -m long tests
 	@echo "torture: the bad days of a Spark pipeline, and on RabbitMQ where there is one"
 	@PYTHONPATH=src $(BIN)/python -m tests.spark.bad_days
 	@PYTHONPATH=src $(BIN)/python -m tests.spark.bad_days --rabbitmq

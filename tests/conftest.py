@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("HAREBELL_MANAGEMENT", "no")
 
 pytest_plugins = [
+    "tests.fixtures.long",
     "tests.fixtures.measured",
     "tests.fixtures.order",
     "tests.fixtures.profiles",

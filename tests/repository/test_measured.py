@@ -10,8 +10,12 @@ import sys
 from collections import Counter
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+
+from tests.fixtures import long
 
 ROOT = Path(__file__).parents[2]
 # Tests of every kind: quick ones and others, of packages that are measured and of others, in a folder and beside.
@@ -97,3 +101,20 @@ def test_what_repeats_is_not_measured(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "3 passed" in run.stdout, run.stdout + run.stderr
     assert [line.split()[-1] for line in run.stdout.splitlines() if line.startswith("subject.py")] == ["6"]
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_what_is_long_is_run_where_it_is_asked_for(
+    asked_for: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked_for:
+        monkeypatch.setenv("HAREBELL_LONG", "1")
+    else:
+        monkeypatch.delenv("HAREBELL_LONG", raising=False)
+    left_out: list[pytest.Item] = []
+    hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
+    quick, slow = (pytest.Function.from_parent(request.node.parent, name=name, callobj=lambda: None) for name in "ab")
+    slow.add_marker("long")
+    items: list[pytest.Item] = [slow, quick]
+    long.pytest_collection_modifyitems(cast(Any, SimpleNamespace(hook=hook)), items)
+    assert (items, left_out) == (([slow, quick], []) if asked_for else ([quick], [slow]))

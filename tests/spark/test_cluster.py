@@ -1,4 +1,4 @@
-"""format("amqp") on a standalone cluster of two workers, brought there by what `harebell spark package` says."""
+"""format("amqp") on a standalone cluster with two executors, brought there by what `harebell spark package` says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import pytest
 
 from harebell import __version__
@@ -15,10 +16,13 @@ from harebell.broker import Broker as HarebellBroker
 from harebell.errors import MissingDependency
 from harebell.spark.runtime.java import find_java
 from tests.cli.command import harebell
+from tests.spark.bad_days.evidence import sink_files
 from tests.spark.cluster import QUICK_START, SparkCluster, bare_environment, spark_home
 from tests.spark.conftest import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROWS = 2000
 
 JOB = """
 import json, os, sys
@@ -27,7 +31,10 @@ from harebell.spark import start_query
 
 queue, out, folder = sys.argv[1:]
 settings = {
-    "spark.ui.enabled": "false", "spark.executor.memory": "512m",
+    "spark.ui.enabled": "false", "spark.executor.memory": "512m", "spark.executor.cores": "1",
+    # No task begins before both executors are there.
+    "spark.cores.max": "2", "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
     "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -46,14 +53,13 @@ def where(batches):
     import pyarrow
     import harebell.spark.source
     for batch in batches:
-        place = {"file": [harebell.spark.source.__file__], "executor": [os.environ["SPARK_EXECUTOR_DIRS"]]}
+        place = {"file": [harebell.spark.source.__file__], "executor": [os.getcwd()]}
         yield pyarrow.RecordBatch.from_pydict(place)
 
 
-places = spark.range(8, numPartitions=8).mapInArrow(where, "file string, executor string").distinct().collect()
+places = spark.range(4, numPartitions=4).mapInArrow(where, "file string, executor string").distinct().collect()
 import harebell
 print("RESULT", json.dumps({
-    "rows": spark.read.parquet(folder + "/out").count(),
     "driver": harebell.__file__,
     "executors": sorted({row.executor for row in places}),
     "files": sorted({row.file for row in places}),
@@ -69,14 +75,14 @@ def broker(harebell_server: HarebellBroker) -> Broker:
 
 def test_the_line_of_harebell_spark_package(broker: Broker, tmp_path: Path) -> None:
     queue, out = broker.queue("stream"), broker.queue("classic")
-    broker.numbered(queue, 25_000)
+    broker.numbered(queue, ROWS)
     (tmp_path / "url").write_text(broker.url)
     (tmp_path / "job.py").write_text(JOB)
     try:
         java = find_java()
     except MissingDependency as error:
         pytest.skip(str(error))
-    with SparkCluster(tmp_path / "cluster") as cluster:
+    with SparkCluster(tmp_path / "cluster", workers=1, cores=2, memory="1400m") as cluster:
         said = harebell("spark", "package", tmp_path / "to", "--master", cluster.master, "--job", tmp_path / "job.py")
         line = next(line for line in said.stdout.splitlines() if "spark-submit" in line)
         done = subprocess.run(
@@ -90,8 +96,8 @@ def test_the_line_of_harebell_spark_package(broker: Broker, tmp_path: Path) -> N
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout[done.stdout.index("RESULT") :].split(maxsplit=1)[1])
-    assert result["rows"] == 25_000
-    assert broker.ready(out) == 25_000
+    assert sum(parquet.read_metadata(path).num_rows for path in sink_files(tmp_path / "out")) == ROWS
+    assert broker.ready(out) == ROWS
     assert ".zip/" in result["driver"]
     assert len(result["executors"]) == 2
     # From what Spark carried into the executors' working folders, not from a source tree or the folder it was made in.
