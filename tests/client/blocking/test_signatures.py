@@ -9,7 +9,7 @@ import pytest
 
 from harebell import blocking, events as e
 from harebell.client import channel, confirms, connection, consumer, harness
-from harebell.client.patterns import dead_letters, outbox, pools, producer, rpc, workers
+from harebell.client.patterns import dead_letters, outbox, pools, producer, reader, rpc, workers
 
 PAIRS = [
     (connection.Connection, blocking.Connection),
@@ -25,7 +25,9 @@ PAIRS = [
     (outbox.Relay, blocking.Relay),
     (dead_letters.DeadLetters, blocking.DeadLetters),
     (rpc.Rpc, blocking.Rpc),
+    (workers.Workers, blocking.Workers),
     (workers.Workers, blocking.Server),
+    (reader.QueueReader, blocking.QueueReader),
     (pools.Pool, blocking.ChannelPool),
     (pools.Pool, blocking.ConnectionPool),
 ]
@@ -37,15 +39,17 @@ INTERNAL: dict[type, set[str]] = {
     confirms.Bulk: {"begin", "settle", "returned", "refused", "orphaned"},
     e.Events: {"put"},
 }
-# Handlers of deliveries are tasks. `acquire` gives a block; `take` stands for awaiting it.
+# What the client calls on others of its own. `acquire` gives a block; `take` stands for awaiting it.
 ASYNCIO_ONLY: dict[type, set[str]] = {
-    connection.Connection: {"deliveries", "consume", "stream", "super_stream"},
+    connection.Connection: {"stream", "super_stream"},
     producer.Producer: {"channel", "has_room", "begin"},
     pools.Pool: {"acquire"},
+    workers.Workers: {"take_no_more"},
+    reader.QueueReader: {"consumer", "take", "batch", "goes_on", "renew"},
 }
 # Functions that a thread calls, and not the loop; a thread cannot be given up after a time.
 OTHERWISE: dict[type, set[str]] = {
-    connection.Connection: {"serve", "channel_pool", "rpc"},
+    connection.Connection: {"consume", "serve", "channel_pool", "rpc"},
     rpc.Rpc: {"call"},
     pools.Pool: {"release"},
 }

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from harebell.client.blocking.patterns.dead_letters import DeadLetters as DeadLetters
     from harebell.client.blocking.patterns.pools import ChannelPool as ChannelPool, ConnectionPool as ConnectionPool
     from harebell.client.blocking.patterns.producer import Pending as Pending, Producer as Producer, Relay as Relay
+    from harebell.client.blocking.patterns.reader import QueueReader as QueueReader
     from harebell.client.blocking.patterns.rpc import Rpc as Rpc, Server as Server
+    from harebell.client.blocking.patterns.workers import Workers as Workers
 
 __all__ = [
     "Bulk",
@@ -45,10 +47,12 @@ __all__ = [
     "Events",
     "Pending",
     "Producer",
+    "QueueReader",
     "ReconnectSignal",
     "Relay",
     "Rpc",
     "Server",
+    "Workers",
     "connect",
     "sessions",
 ]
@@ -60,9 +64,11 @@ _PATTERNS: Final = {
     "DeadLetters": "dead_letters",
     "Pending": "producer",
     "Producer": "producer",
+    "QueueReader": "reader",
     "Relay": "producer",
     "Rpc": "rpc",
     "Server": "rpc",
+    "Workers": "workers",
 }
 
 

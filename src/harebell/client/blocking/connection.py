@@ -28,14 +28,19 @@ from harebell.client.middleware.registry import Middlewares
 from harebell.client.recovery.policy import Recovery
 from harebell.client.transport.dialling import Credentials, Dial
 from harebell.client.url import ConnectionParameters
+from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
     from harebell.client.blocking.patterns.dead_letters import DeadLetters
     from harebell.client.blocking.patterns.pools import ChannelPool
     from harebell.client.blocking.patterns.producer import Producer, Relay
+    from harebell.client.blocking.patterns.reader import QueueReader
     from harebell.client.blocking.patterns.rpc import Rpc, Server
+    from harebell.client.blocking.patterns.workers import Workers
     from harebell.client.patterns.codec import Codec
     from harebell.client.patterns.outbox import Outbox
+    from harebell.client.patterns.retry import Retry
+    from harebell.client.patterns.workers import Workers as AsyncWorkers
 
 __all__ = ["Connection", "connect", "opening"]
 
@@ -242,6 +247,202 @@ class Connection(ForwardedConnection):
         with self.io.turn:
             inner = self.inner.relay(outbox, window=window, interval=interval, timeout=timeout)
         return Relay(self, inner)
+
+    def deliveries(
+        self,
+        queue: str,
+        *,
+        prefetch: int = 100,
+        resubscribe: bool = False,
+        exclusive: bool = False,
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> QueueReader:
+        """An iterator over what a queue delivers, on a channel of its own: `for d in connection.deliveries("q")`.
+
+        prefetch     how many unacknowledged deliveries may be under way; 0: no limit
+        resubscribe  when the broker cancels the consumer, declare the queue again and go on
+        timeout      seconds for subscribing; waiting for a delivery has no deadline
+        """
+        from harebell.client.blocking.patterns.reader import QueueReader
+
+        return QueueReader(
+            self, queue, prefetch=prefetch, resubscribe=resubscribe, exclusive=exclusive, arguments=arguments,
+            timeout=timeout,
+        )  # fmt: skip
+
+    @overload
+    def consume(
+        self,
+        queue: str,
+        handler: Callable[[Delivery], None],
+        *,
+        batch: None = ...,
+        within: None = ...,
+        workers: int | None = ...,
+        prefetch: int | None = ...,
+        retry: Retry | None = ...,
+        dead_letter: str | None = ...,
+        max_failures: int | None = ...,
+        on_error: Callable[[Delivery, Exception], object] | None = ...,
+        on_orphan: Callable[[Delivery], object] | None = ...,
+        grace: float = ...,
+        codec: None = ...,
+        setup: Callable[[Channel], object] | None = ...,
+        cleanup: Callable[[Channel], object] | None = ...,
+        resubscribe: bool = ...,
+        exclusive: bool = ...,
+        arguments: TableLike | None = ...,
+        timeout: float | None = ...,
+    ) -> Workers: ...
+    @overload
+    def consume(
+        self,
+        queue: str,
+        handler: Callable[[T, Delivery], None],
+        *,
+        batch: None = ...,
+        within: None = ...,
+        workers: int | None = ...,
+        prefetch: int | None = ...,
+        retry: Retry | None = ...,
+        dead_letter: str | None = ...,
+        max_failures: int | None = ...,
+        on_error: Callable[[Delivery, Exception], object] | None = ...,
+        on_orphan: Callable[[Delivery], object] | None = ...,
+        grace: float = ...,
+        codec: Codec[T],
+        setup: Callable[[Channel], object] | None = ...,
+        cleanup: Callable[[Channel], object] | None = ...,
+        resubscribe: bool = ...,
+        exclusive: bool = ...,
+        arguments: TableLike | None = ...,
+        timeout: float | None = ...,
+    ) -> Workers: ...
+    @overload
+    def consume(
+        self,
+        queue: str,
+        handler: Callable[[list[Delivery]], None],
+        *,
+        batch: int,
+        within: float | None = ...,
+        workers: int | None = ...,
+        prefetch: int | None = ...,
+        retry: Retry | None = ...,
+        dead_letter: str | None = ...,
+        max_failures: int | None = ...,
+        on_error: Callable[[Delivery, Exception], object] | None = ...,
+        on_orphan: Callable[[Delivery], object] | None = ...,
+        grace: float = ...,
+        codec: None = ...,
+        setup: Callable[[Channel], object] | None = ...,
+        cleanup: Callable[[Channel], object] | None = ...,
+        resubscribe: bool = ...,
+        exclusive: bool = ...,
+        arguments: TableLike | None = ...,
+        timeout: float | None = ...,
+    ) -> Workers: ...
+    @overload
+    def consume(
+        self,
+        queue: str,
+        handler: Callable[[list[T], list[Delivery]], None],
+        *,
+        batch: int,
+        within: float | None = ...,
+        workers: int | None = ...,
+        prefetch: int | None = ...,
+        retry: Retry | None = ...,
+        dead_letter: str | None = ...,
+        max_failures: int | None = ...,
+        on_error: Callable[[Delivery, Exception], object] | None = ...,
+        on_orphan: Callable[[Delivery], object] | None = ...,
+        grace: float = ...,
+        codec: Codec[T],
+        setup: Callable[[Channel], object] | None = ...,
+        cleanup: Callable[[Channel], object] | None = ...,
+        resubscribe: bool = ...,
+        exclusive: bool = ...,
+        arguments: TableLike | None = ...,
+        timeout: float | None = ...,
+    ) -> Workers: ...
+    def consume(
+        self,
+        queue: str,
+        handler: Callable[..., object],
+        *,
+        batch: int | None = None,
+        within: float | None = None,
+        workers: int | None = None,
+        prefetch: int | None = None,
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        max_failures: int | None = 10,
+        on_error: Callable[[Delivery, Exception], object] | None = None,
+        on_orphan: Callable[[Delivery], object] | None = None,
+        grace: float = 30,
+        codec: Codec[Any] | None = None,
+        setup: Callable[[Channel], object] | None = None,
+        cleanup: Callable[[Channel], object] | None = None,
+        resubscribe: bool = False,
+        exclusive: bool = False,
+        arguments: TableLike | None = None,
+        timeout: float | None = None,
+    ) -> Workers:
+        """A queue whose messages a handler processes: `with connection.consume("work", handle) as workers`, or
+        `connection.consume("work", handle).run()`.
+
+        handler        a plain function, called on a thread with each Delivery, with a codec: with the value and the
+                       Delivery. It returns: ack. It raises: as `harebell.client.patterns.workers` says
+        batch          call the handler with lists of deliveries (with a codec: of values, and of deliveries), of at
+                       most that many; None: with one at a time. A batch that fails is tried one by one
+        within         seconds that a batch waits for more, counted from its first delivery; 0.5 when left out
+        workers        how many threads, each with a message, or a batch; left out, 16, or one for batches
+        prefetch       how many unacknowledged deliveries may be under way; twice those that are processed at a time
+                       when left out
+        retry          what becomes of a message whose handler failed; None: it is rejected
+        dead_letter    a queue for messages that are given up; it is declared, durable
+        max_failures   without both, and where the queue was not declared here with a dead-letter exchange: after so
+                       many failures in a row the consumer ends with HandlerFailed, and the messages stay in the queue.
+                       None: go on, and reject every message that fails
+        on_error       called, on a thread, with the delivery and the error of each failure
+        on_orphan      called, on a thread of its own, with a delivery that was processed and could not be acknowledged
+                       after an outage: it comes again
+        grace          seconds that handlers have to finish when the consumer is stopped
+        codec          decodes the body, on the handler's thread; one that it cannot read is given up at once
+        setup, cleanup  called, on a thread, with the consumer's channel before it subscribes (again, too), and after
+                       the last handler has ended
+        resubscribe    when the broker cancels the consumer, declare the queue again and go on
+        timeout        seconds for subscribing and for moving a message
+        """
+        from harebell.client.blocking.patterns.workers import Workers, check_plain, of_channel, workers_of
+        from harebell.client.patterns.outcomes import RetryOutcome
+
+        for what, function, names in (
+            ("on_error", on_error, ("delivery", "error")), ("on_orphan", on_orphan, ("delivery",)),
+            ("setup", setup, ("channel",)), ("cleanup", cleanup, ("channel",)),
+        ):  # fmt: skip
+            if function is not None:
+                check_plain(what, function, *names)
+        threads = workers if workers is not None else 16 if batch is None else 1
+        put = self.callbacks.put
+
+        def make(handle: Callable[[Any], Any], /) -> AsyncWorkers:
+            outcome = RetryOutcome(
+                self.inner, queue, retry, dead_letter=dead_letter, max_failures=max_failures,
+                on_error=None if on_error is None else in_a_thread(self.io, on_error), timeout=timeout,
+            )  # fmt: skip
+            return workers_of(
+                self, queue, handle, batch=batch, within=within, workers=threads, prefetch=prefetch, outcome=outcome,
+                on_orphan=None if on_orphan is None else lambda delivery: put(on_orphan, delivery),
+                handler_timeout=None, grace=grace, codec=None,
+                setup=None if setup is None else of_channel(self, setup),
+                cleanup=None if cleanup is None else of_channel(self, cleanup),
+                resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
+            )  # fmt: skip
+
+        return Workers(self, queue, handler, codec, make, threads=threads, batches=batch is not None)
 
     def dead_letters(self, queue: str, *, prefetch: int = 100, timeout: float | None = None) -> DeadLetters:
         """An iterator over a dead-letter queue: each DeadLetter says why it is there; acknowledge its `delivery`."""

@@ -97,6 +97,11 @@ class QueueReader:
         return self._consumer
 
     @property
+    def ended(self) -> bool:
+        """Whether the program has ended it."""
+        return self._ending.is_set()
+
+    @property
     def tag(self) -> str:
         """The tag of its present consumer, or the last; "" before it began."""
         return "" if self._consumer is None else self._consumer.tag
@@ -185,9 +190,9 @@ class QueueReader:
             try:
                 return await anext(consumer)
             except PASSING as error:
-                if not self._goes_on(error):
+                if not self.goes_on(error):
                     raise
-                await self._renew(consumer)
+                await self.renew(consumer)
         raise StopAsyncIteration
 
     async def receive(
@@ -202,9 +207,9 @@ class QueueReader:
             try:
                 return await consumer.receive(max_messages, timeout, within=within)
             except PASSING as error:
-                if not self._goes_on(error):
+                if not self.goes_on(error):
                     raise
-                await self._renew(consumer)
+                await self.renew(consumer)
         return []
 
     async def batch(self, size: int, within: float) -> list[Delivery]:
@@ -214,10 +219,11 @@ class QueueReader:
             if batch or self._ending.is_set() or self.consumer.subscription.finished:
                 return batch
 
-    def _goes_on(self, error: errors.HarebellError) -> bool:
+    def goes_on(self, error: errors.HarebellError) -> bool:
+        """Whether to `renew` it: its consumer has ended with this error."""
         return self._resubscribe and not self.channel.is_closed and not self._connection.is_closed
 
-    async def _renew(self, ended: Consumer) -> None:
+    async def renew(self, ended: Consumer) -> None:
         """Subscribe again in place of the ended one, unless another task has done it. Raises why that is hopeless."""
         async with self._renewing:
             attempt = 0

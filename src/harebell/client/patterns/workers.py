@@ -228,7 +228,7 @@ class Workers:
         if not self._started:
             return
         if asyncio.current_task() in self._tasks:
-            await self._take_no_more()
+            await self.take_no_more()
             return
         try:
             await asyncio.shield(self._begin_end(self._grace if grace is None else grace))
@@ -247,14 +247,15 @@ class Workers:
         if not ending.cancelled() and (error := ending.exception()) is not None:
             logger.error("the end of the consumer of queue %r: %r", self._queue, error)
 
-    async def _take_no_more(self) -> None:
+    async def take_no_more(self) -> None:
+        """Begin the end, without waiting for it: handlers finish what they have."""
         try:
             await self._reader.cancel()
         except errors.HarebellError as error:  # then the broker takes everything back by itself
             logger.warning("stopping the consumer of queue %r: %s", self._queue, error)
 
     async def _end(self, grace: float) -> None:
-        await self._take_no_more()
+        await self.take_no_more()
         running = [task for task in self._tasks if not task.done()]
         if running:
             _, late = await asyncio.wait(running, timeout=grace)

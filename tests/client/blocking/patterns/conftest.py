@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harebell.client.blocking import Connection, connect
+from harebell.client.blocking import Channel, Connection, connect
 from tests.client.outages import FAST
 
 
@@ -14,6 +14,13 @@ from tests.client.outages import FAST
 def blocking(broker_url: str) -> Iterator[Connection]:
     with connect(broker_url, timeout=20, recovery=FAST) as connection:
         yield connection
+
+
+@pytest.fixture
+def other(broker_url: str) -> Iterator[Channel]:
+    """A channel of somebody else's."""
+    with connect(broker_url, timeout=20) as connection, connection.channel() as channel:
+        yield channel
 
 
 @pytest.fixture
