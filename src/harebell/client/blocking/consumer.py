@@ -8,9 +8,9 @@ The deliveries are the asyncio consumer's: this takes them from its subscription
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from threading import TIMEOUT_MAX
 from types import TracebackType
 from typing import Final, Self
 
@@ -157,7 +157,7 @@ class Consumer:
                         continue
                     subscription.waiters.append(waiter)
                 in_time = waiter.wait(
-                    -1 if deadline is None else min(max(deadline - time.monotonic(), 0.0), TIMEOUT_MAX)
+                    -1 if deadline is None or deadline == math.inf else max(deadline - time.monotonic(), 0.0)
                 )
             except BaseException:  # raised by a signal handler
                 with io.turn:

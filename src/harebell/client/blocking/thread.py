@@ -25,7 +25,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from harebell import errors
 from harebell.client.blocking.loop import TurnLoop
@@ -36,6 +36,10 @@ __all__ = ["IoThread", "Waiter", "io_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+SIGNAL_SECONDS: Final = 1.0
+"""A signal that comes just before a thread waits for a lock is handled when the wait ends: none is longer than this."""
 
 
 class Closing(Protocol):
@@ -68,7 +72,12 @@ class Waiter:
 
     def wait(self, timeout: float = -1) -> bool:
         """Whether it was set within `timeout` seconds; -1 is for ever."""
-        return self._lock.acquire(True, timeout)
+        acquire = self._lock.acquire
+        if timeout >= 0:
+            return acquire(True, timeout)
+        while not acquire(True, SIGNAL_SECONDS):
+            pass
+        return True
 
 
 class _Running(Generic[P, T]):
