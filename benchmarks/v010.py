@@ -340,15 +340,13 @@ def main() -> int:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     print(f"{len(BODY)}-byte messages; Python {platform.python_version()}, {platform.machine()}; medians")
-    print(f"{'':44} {'ratio':>6} {'0-10':>8} {'peer':>8} {'seconds':>8}   CPU us per message")
+    print(
+        f"{'':44} {'CPU':>6} {'0-10':>8} {'peer':>8} {'rate':>6} {'0-10':>8} {'peer':>8}   CPU us per message, seconds"
+    )
     for name, (mine, other) in found.items():
-        cost, seconds = _median(mine, "cpu"), _median(mine, "seconds")
-        peers = (
-            f"{cost / _median(other, 'cpu'):5.2f}x {cost:8.2f} {_median(other, 'cpu'):8.2f}"
-            if other
-            else f"{'':6} {cost:8.2f} {'':8}"
+        print(
+            f"{name:44} {_columns(mine, other, 'cpu', 2)} {_columns(mine, other, 'seconds', 3, inverse=True)}".rstrip()
         )
-        print(f"{name:44} {peers} {seconds:8.3f}")
     if options.json is not None:
         figures = {
             name: {"0-10": [run.__dict__ for run in mine], "peer": [run.__dict__ for run in other]}
@@ -356,6 +354,15 @@ def main() -> int:
         }
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     return 0
+
+
+def _columns(mine: list[Run], other: list[Run], what: str, digits: int, *, inverse: bool = False) -> str:
+    """The ratio of the medians, and both; `inverse`: of rates where the medians are times."""
+    own = _median(mine, what)
+    if not other:
+        return f"{'':6} {own:8.{digits}f} {'':8}"
+    peer = _median(other, what)
+    return f"{peer / own if inverse else own / peer:5.2f}x {own:8.{digits}f} {peer:8.{digits}f}"
 
 
 def _median(runs: list[Run], what: str) -> float:
