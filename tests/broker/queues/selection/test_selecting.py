@@ -430,13 +430,15 @@ class Selectors(RuleBasedStateMachine):
             message = next(each for each in self.ready if each.number == int(event.body))
             wanted = self.wanted(method.consumer_tag)
             assert message is min(wanted, key=self.order)
+            holder = self.holder(message)
             self.holders[message.number] = method.consumer_tag
             assert consumer.has_room
             assert method.redelivered is message.returned
             if not self.fine:
                 assert not [
-                    other for other in self.consumers.values()
+                    tag for tag, other in self.consumers.items()
                     if other.priority > consumer.priority and other.has_room and message.wanted_by(other.selector)
+                    and holder in (None, tag)
                 ]  # fmt: skip
             self.last_tag[channel] += 1
             assert method.delivery_tag == self.last_tag[channel]
@@ -628,6 +630,19 @@ class GroupSelectors(Selectors):
 
 class FineGroupSelectors(GroupSelectors):
     fine = True
+
+
+def test_who_holds_a_group_gets_its_messages_whatever_the_priorities() -> None:
+    """Found by the model: of two consumers, the one of the lower priority has the group, and room."""
+    state = GroupSelectors()
+    try:
+        state.consume(channel=1, prefetch=1, priority=0, selector=None)
+        state.publish(count=1, colour="red", priority=0, ttl=None, group="a")
+        state.consume(channel=1, prefetch=2, priority=1, selector=None)
+        state.publish(count=1, colour="red", priority=0, ttl=None, group="a")
+        assert [len(each.out) for each in state.consumers.values()] == [2, 0]
+    finally:
+        state.teardown()
 
 
 MACHINES = (Selectors, PrioritySelectors, FineSelectors, LimitedSelectors, GroupSelectors, FineGroupSelectors)
