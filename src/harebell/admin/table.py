@@ -25,6 +25,7 @@ from harebell.admin.resources import (
     queues,
     rules,
     shovels,
+    single_messages,
     users,
     vhosts,
 )
@@ -173,6 +174,10 @@ TOPOLOGY: Final = (
     Endpoint("GET", "/api/queues/{vhost}/{queue}/bindings", VHOST, bindings.list_of_queue, "Bindings to it", query=LISTED),
     Endpoint("DELETE", "/api/queues/{vhost}/{queue}/contents", VHOST, queues.purge, "Drop its ready messages"),
     Endpoint("POST", "/api/queues/{vhost}/{queue}/get", VHOST, messages.get, "Get messages, and acknowledge them or give them back", reads="count, ackmode, encoding, truncate"),
+    Endpoint("GET", "/api/queues/{vhost}/{queue}/browse", VHOST, single_messages.browse, "Look at ready messages in their order; nothing is taken out or marked. `filter` is a selector", rabbitmq=False, query="offset, limit, filter, encoding, truncate"),
+    Endpoint("DELETE", "/api/queues/{vhost}/{queue}/messages/{position}", VHOST, single_messages.drop, "Drop a ready message, as if it had been acknowledged", rabbitmq=False),
+    Endpoint("POST", "/api/queues/{vhost}/{queue}/messages/{position}/copy", VHOST, single_messages.copy, "Publish it to another queue too, as it is", rabbitmq=False, reads="destination"),
+    Endpoint("POST", "/api/queues/{vhost}/{queue}/messages/{position}/move", VHOST, single_messages.move, "Move it to the end of another queue, as it is", rabbitmq=False, reads="destination"),
     Endpoint("POST", "/api/queues/{vhost}/{queue}/actions", A, queues.actions, "Nothing: a queue has no mirrors", reads="action"),
     Endpoint("GET", "/api/bindings", M, bindings.list_all, "Bindings", query=LISTED),
     Endpoint("GET", "/api/bindings/{vhost}", VHOST, bindings.list_of_vhost, "Those of a virtual host", query=LISTED),

@@ -50,6 +50,7 @@ def test_a_channel_and_a_consumer(own: ApiThread, wire: Wire) -> None:
     for _ in range(10):
         wire.publish("", "q", b"x", channel=3)
     wire.take(m.BasicDeliver, 7)
+    wire.barrier(3)  # the last three publications came, too
     (listed,) = api.get("/api/channels")
     assert listed["name"].endswith(" (3)")
     found = api.get(f"/api/channels/{part(listed['name'])}")

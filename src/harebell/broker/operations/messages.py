@@ -1,21 +1,33 @@
-"""Single messages of a queue for users without an AMQP connection: get, with all of RabbitMQ's ways to acknowledge."""
+"""Single messages of a queue for users without an AMQP connection: get, with all of RabbitMQ's ways to acknowledge;
+browse, which takes nothing out; and drop, copy or move one that was browsed, by its position.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Generator
+from functools import partial
+from typing import Final, Literal, NamedTuple
 
 from harebell.broker.counts import QueueCounts
-from harebell.broker.message import Held
+from harebell.broker.message import STORED_CHANNEL, Address, Held, Message
 from harebell.broker.queues.base import Queue
+from harebell.broker.queues.browse import Walk
+from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.selection.facts import HeldFacts
+from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.vhost import VirtualHost
+from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
+from harebell.protocol.v091.content import stored_content
+from harebell.routing.selectors import Selector
 from harebell.routing.steps import Steps
 
-__all__ = ["Outcome", "getting"]
+__all__ = ["Browsed", "Outcome", "browsing", "copying", "dropping", "getting", "moving"]
 
 Outcome = Literal["ack", "requeue", "reject_requeue", "reject"]
 """What becomes of a message that was got: it is acknowledged, given back, rejected back, or rejected for good."""
 
 STEP: Final = 64  # messages taken in one step
+MOST_EXAMINED: Final = 100_000  # messages that one browsing looks at behind its offset
 
 
 class _Getter:
@@ -65,3 +77,129 @@ def getting(
             queue.before_requeue()
             queue.requeue([(held.position, held) for held, _ in got], failed=outcome == "reject_requeue")
             queue.release()
+
+
+class Browsed(NamedTuple):
+    """Messages of a queue, and the offset to go on at; None at the queue's end."""
+
+    messages: list[Held]
+    next_offset: int | None
+
+
+def browsing(
+    queue: Queue, *, offset: int, limit: int, most_bytes: int, selector: Selector | None = None
+) -> Steps[Browsed]:
+    """Look at ready messages behind the first `offset` ones, in the order of their delivery; none is taken or marked.
+
+    Up to `limit` messages that the selector wants, none after `most_bytes` bytes of body, among MOST_EXAMINED.
+    """
+    found, size, seen = list[Held](), 0, 0
+    if isinstance(queue, StreamQueue):
+        seen = min(offset, queue.message_count)
+    walk = _ready(queue, seen)
+    try:
+        for held in walk:
+            if held is None:
+                yield
+                continue
+            seen += 1
+            if seen > offset and (selector is None or selector.wants(HeldFacts(held, queue.timers))):
+                found.append(held)
+                size += held.size
+            if len(found) >= limit or size >= most_bytes or seen - offset >= MOST_EXAMINED:
+                return Browsed(found, seen)
+        return Browsed(found, None)
+    finally:
+        walk.close()
+
+
+def _ready(queue: Queue, skip: int = 0) -> Generator[Held | None, None, None]:
+    """The ready messages; None where a step ends. Of a stream those behind the first `skip` ones."""
+    if isinstance(queue, StreamQueue):
+        cursor = queue.log.cursor(queue.log.first + skip)
+        while not queue.deleted and (records := cursor.read(STEP)):
+            for record in records:
+                content = stored_content(STORED_CHANNEL, record.frames)
+                yield Held(Message(Address.read(record.address), content), record.offset)
+            yield None
+        return
+    assert isinstance(queue, ClassicQueue)
+    while not queue.drop_expired():
+        yield None
+    with Walk(queue) as walk:
+        count = 0
+        while (held := walk.next()) is not None:
+            yield held
+            count += 1
+            if not count % STEP:
+                yield None
+
+
+def copying(queue: Queue, position: int, target: Queue) -> Steps[bool]:
+    """Publish a ready message to another queue too, as it is. Returns False when it is not at that position any more.
+
+    Raises PreconditionFailed when the target refuses it.
+    """
+    first = queue.log.first if isinstance(queue, StreamQueue) else 0
+    walk = _ready(queue, max(0, position - first) if isinstance(queue, StreamQueue) else 0)
+    try:
+        for held in walk:
+            if held is None:
+                yield
+            elif held.position == position:
+                _publish(held.message, target)
+                return True
+        return False
+    finally:
+        walk.close()
+
+
+def dropping(queue: Queue, position: int) -> Steps[bool]:
+    """Drop a ready message, as if it had been acknowledged. Returns False when it is not at that position any more."""
+    held = yield from _taking(queue, position)
+    if held is None:
+        return False
+    queue.settle([position])
+    queue.acked(held)
+    return True
+
+
+def moving(queue: Queue, position: int, target: Queue) -> Steps[bool]:
+    """Move a ready message to the end of another queue, as it is: address, headers and properties stay.
+
+    It leaves its queue when it is safe in the other one. Returns False when it is not at that position any more. Raises
+    PreconditionFailed when the target refuses it: it is in its old place then.
+    """
+    held = yield from _taking(queue, position)
+    if held is None:
+        return False
+    try:
+        _publish(held.message, target)
+    except PreconditionFailed:
+        queue.before_requeue()
+        queue.requeue([(position, held)], failed=False, counted=False)
+        raise
+    queue.batch.when_safe(partial(queue.settle, [position]))
+    queue.acked(held)
+    return True
+
+
+def _taking(queue: Queue, position: int) -> Steps[Held | None]:
+    if not isinstance(queue, ClassicQueue):
+        raise NotImplemented540(f"taking single messages not supported by stream {queue}")
+    if queue.backlog is None:
+        queue.enrich()
+    while queue.backlog is None and not queue.deleted:
+        yield
+    while not queue.drop_expired():
+        yield
+    return None if queue.deleted else queue.take_at(position, _Getter())
+
+
+def _publish(message: Message, target: Queue) -> None:
+    if target.deleted:
+        raise PreconditionFailed(f"{target} was deleted meanwhile")
+    if message.ttl is not None:
+        target.enrich()
+    if not target.publish(message):
+        raise PreconditionFailed(f"{target} refuses the message: it is full")

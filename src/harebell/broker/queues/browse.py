@@ -17,17 +17,18 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from operator import attrgetter
-from typing import Final
+from typing import Final, Self
 
 from harebell.broker.message import Held, Message
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.selection.facts import HeldFacts
+from harebell.broker.queues.turns import Consumers
 from harebell.errors import PreconditionFailed
 from harebell.routing.settings import QueueSettings
 
-__all__ = ["BROWSE", "View"]
+__all__ = ["BROWSE", "View", "Walk"]
 
 BROWSE: Final = "x-browse"
 """The argument of a consumer that browses: true, or "once"."""
@@ -35,6 +36,51 @@ BROWSE: Final = "x-browse"
 SHOWN: Final = 16  # what a message costs in a share
 AHEAD: Final = 256  # messages read ahead at least
 WALK: Final = 64  # ... and one for so many skipped: reading the whole queue walks it about WALK times
+
+
+class Walk:
+    """The way through the ready messages of the queue `source`, in the order of their delivery; nothing is taken out.
+
+    `until` is the position of the first message that is not shown; None: new ones are shown too. As a context it is for
+    one who looks once, in steps: it shows what is there at the beginning, and knows of what comes back meanwhile.
+    """
+
+    def __init__(self, source: ClassicQueue) -> None:
+        self.source = source
+        self.until: int | None = None
+        self.consumers = Consumers(single=False)  # none
+        self._cursors: dict[int, _Cursor] = {}  # by priority
+
+    def __enter__(self) -> Self:
+        self.source.finish_enriching()  # a cursor reads one form of contents
+        self.until = self.source.contents.end
+        self.source.views.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.views.remove(self)
+
+    def next(self) -> Held | None:
+        """The next message, which counts as shown; None when there is no more."""
+        backlog = self.source.backlog
+        for level in range(backlog.top if backlog is not None else 0, -1, -1):
+            if level not in self._cursors:
+                self._cursors[level] = _Cursor(level)
+            held = self._cursors[level].next(self.source, self.until)
+            if held is not None:
+                return held
+        return None
+
+    def refresh(self, highest: int | None = None) -> None:
+        """Note that messages came back, none to a place above `highest`; None: the contents have another form."""
+        for cursor in self._cursors.values():
+            cursor.refresh(highest)
+
+    def schedule(self) -> None:
+        """Do nothing: who looks goes on by itself."""
+
+    def forget(self) -> None:
+        """Do nothing: a deleted queue has no messages."""
 
 
 class View(Queue):
@@ -48,13 +94,12 @@ class View(Queue):
             settings=QueueSettings(consumer_timeout=source.settings.consumer_timeout),
         )  # fmt: skip
         self.source = source
-        self._cursors: dict[int, _Cursor] = {}  # by priority
-        self._until: int | None = None  # position of the first message that is not shown
+        self._walk = Walk(source)
 
     def add_consumer(self, consumer: Consumer) -> None:
         super().add_consumer(consumer)
         if consumer.arguments[BROWSE] == "once":
-            self._until = self.source.contents.end
+            self._walk.until = self.source.contents.end
         self.source.finish_enriching()  # a view reads one form of contents
         self.source.views.append(self)
 
@@ -74,9 +119,9 @@ class View(Queue):
         share = self.batch.slices.share.begin()
         for consumer in tuple(self.consumers):
             while consumer.room() > 0:
-                held = self._next()
+                held = self._walk.next()
                 if held is None:
-                    if self._until is not None:
+                    if self._walk.until is not None:
                         self.remove_consumer(consumer)
                         consumer.cancelled_by_broker()
                     return True
@@ -86,20 +131,9 @@ class View(Queue):
                     return False
         return True
 
-    def _next(self) -> Held | None:
-        backlog = self.source.backlog
-        for level in range(backlog.top if backlog is not None else 0, -1, -1):
-            if level not in self._cursors:
-                self._cursors[level] = _Cursor(level)
-            held = self._cursors[level].next(self.source, self._until)
-            if held is not None:
-                return held
-        return None
-
     def refresh(self, highest: int | None = None) -> None:
         """Note that messages came back, none to a place above `highest`; None: the contents have another form."""
-        for cursor in self._cursors.values():
-            cursor.refresh(highest)
+        self._walk.refresh(highest)
 
     def check_negative(self, methods: str, requeue: bool) -> None:
         """Refuse a drop: nothing was taken. A requeue is allowed, because clients do it when they close."""
