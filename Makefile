@@ -152,6 +152,8 @@ torture: setup ## kill the broker 200 times, cut its connections for 10 minutes,
 	@PYTHONPATH=src $(BIN)/python -m tests.client.churn --losses 1000 --restarts 3 --broker rabbitmq
 	@echo "torture: what is told of publications, with every policy in every way"
 	@HAREBELL_LAW=all $(BIN)/python -m pytest -q -n logical -o faulthandler_timeout=0 tests/client/publications
+	@echo "torture: publications to a cluster of RabbitMQ whose nodes are killed in turn, 4 times each, and a shovel into it"
+	@HAREBELL_CLUSTER=4 $(BIN)/python -m pytest -q -rP -o faulthandler_timeout=0 tests/client/publications/test_cluster.py
 	@echo "torture: sessions that move 200,000 messages while they are cut, each exactly once"
 	@PYTHONPATH=src $(BIN)/python -m tests.client.sessions.ordeal
 	@echo "torture: 300 batches of Spark's sink over sessions, whose attempts die, the broker killed 100 times"
