@@ -18,7 +18,9 @@ def source(end: object, latest: object) -> dict[str, Any]:
 def test_how_far_behind() -> None:
     end = {"a": {"base": 0, "next": 70}, "b": {"base": 0, "next": 5}}
     latest = {"a": {"base": 100, "next": 100}, "b": {"base": 5, "next": 5}, "new": {"base": 8, "next": 8}}
-    assert lag(Query(source(end, latest))) == {"a": 30, "b": 0, "new": 0}
+    query = Query(source(end, latest))
+    assert query.lastProgress is not None
+    assert lag(query) == lag(query.lastProgress) == {"a": 30, "b": 0, "new": 0}
 
 
 def test_other_sources_and_no_progress_count_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Reads from a streaming query's progress how far behind its AMQP sources are, and how many messages were lost."""
+"""Reads from a progress of a streaming query how far behind its AMQP sources are, and how many messages were lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Progressing(Protocol):
     def lastProgress(self) -> Any: ...
 
 
-def lag(query: Progressing) -> dict[str, int]:
-    """How many messages of each stream queue the query has not read yet, as of its last progress.
+def lag(query: Progressing | Mapping[str, Any]) -> dict[str, int]:
+    """How many messages of each stream queue the query has not read yet, as of its last progress, or of that given.
 
     {} before the first progress, and for queries without stream queues: of a queue that is drained, what it has ready
     is what is behind.
@@ -30,7 +30,7 @@ def lag(query: Progressing) -> dict[str, int]:
     return behind
 
 
-def lost(query: Progressing) -> dict[str, int]:
+def lost(query: Progressing | Mapping[str, Any]) -> dict[str, int]:
     """How many messages of each stream queue retention took before the query read them, since its checkpoint began.
 
     Only with failOnDataLoss=false, and of queues where it happened.
@@ -43,9 +43,9 @@ def lost(query: Progressing) -> dict[str, int]:
     return counts
 
 
-def _sources(query: Progressing) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def _sources(query: Progressing | Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """(end offset, latest offset) of the sources that are stream queues of ours."""
-    progress = query.lastProgress
+    progress = query if isinstance(query, Mapping) else query.lastProgress
     if progress is None:
         return
     for source in progress["sources"]:
