@@ -46,6 +46,7 @@ WAYS: Final = {
     "deliveries, resubscribe": "`connection.deliveries(resubscribe=True)`",
     "workers": "`async with connection.consume(queue, handler)`",
     "workers, resubscribe": "`connection.consume(resubscribe=True)`",
+    "batches": "`connection.consume(queue, handler, batch=2)`",
     "serve": "`async with connection.serve(queue, handler)`",
     "stream": "`connection.stream`",
     "blocking": "`for` over `harebell.blocking`'s `channel.consume`",
@@ -200,6 +201,14 @@ async def _workers(program: Program, connection: Connection, queue: str, resubsc
     await _block(program, workers, quiet)
 
 
+async def _batches(program: Program, connection: Connection, queue: str, quiet: bool) -> None:
+    async def handle(deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            await program.work(delivery)
+
+    await _block(program, connection.consume(queue, handle, batch=2, within=0, prefetch=PREFETCH), quiet)
+
+
 async def _serve(program: Program, connection: Connection, queue: str, quiet: bool) -> None:
     async def answer(delivery: Delivery) -> bytes:
         await program.work(delivery)
@@ -322,6 +331,8 @@ class Trial:
                 return _stream(program, connection, queue)
             case ["workers", *more]:
                 return _workers(program, connection, queue, bool(more), self.told == ENDS)
+            case ["batches"]:
+                return _batches(program, connection, queue, self.told == ENDS)
             case _:
                 return _serve(program, connection, queue, self.told == ENDS)
 
