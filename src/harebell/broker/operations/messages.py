@@ -4,7 +4,7 @@ browse, which takes nothing out; and drop, copy or move one that was browsed, by
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
@@ -21,7 +21,7 @@ from harebell.protocol.v091.content import stored_content
 from harebell.routing.selectors import Selector
 from harebell.routing.steps import Steps
 
-__all__ = ["Browsed", "Outcome", "browsing", "copying", "dropping", "getting", "moving"]
+__all__ = ["Browsed", "Outcome", "browsing", "copying", "dropping", "examining", "getting", "moving"]
 
 Outcome = Literal["ack", "requeue", "reject_requeue", "reject"]
 """What becomes of a message that was got: it is acknowledged, given back, rejected back, or rejected for good."""
@@ -133,6 +133,19 @@ def _ready(queue: Queue, skip: int = 0) -> Generator[Held | None, None, None]:
             count += 1
             if not count % STEP:
                 yield None
+
+
+def examining(queue: Queue, look: Callable[[Held], bool]) -> Steps[None]:
+    """Show `look` the ready messages in the order of their delivery, until it returns False."""
+    walk = _ready(queue)
+    try:
+        for held in walk:
+            if held is None:
+                yield
+            elif not look(held):
+                return
+    finally:
+        walk.close()
 
 
 def copying(queue: Queue, position: int, target: Queue) -> Steps[bool]:
