@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -211,3 +214,26 @@ async def test_both_faces_in_one_system(make: Make, make_sync: MakeSync) -> None
     await new.send("server!y", {"type": "from 4"})
     assert await asyncio.to_thread(old.receive, ["server!"], True) == ("server!y", {"type": "from 4"})
     await asyncio.to_thread(old.group_discard, "g", channel)
+
+
+ALONE = """
+import sys
+for name in ("channels", "django", "asgiref", "twisted"):
+    sys.modules[name] = None  # as if it were not installed
+import harebell.channels
+layer = harebell.channels.AsgiChannelLayer(sys.argv[1], prefix=sys.argv[2])
+layer.send("x", {"n": 1})
+assert layer.receive(["x"], block=True) == ("x", {"n": 1})
+layer.close()
+try:
+    harebell.channels.ChannelLayer
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_channels_and_django(harebell_url: str) -> None:
+    command = [sys.executable, "-c", ALONE, harebell_url, f"alone{os.getpid()}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'harebell[channels]'" in done.stdout

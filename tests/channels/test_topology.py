@@ -324,6 +324,16 @@ def test_r19_the_listener_lives_over_any_dead_letter(make_sync: MakeSync, broker
     assert layer.statistics()["expired"] == 1
 
 
+async def test_r20_a_layer_that_is_closed_leaves_no_control_queue(make: Make, amqp: Channel, names: Names) -> None:
+    layer = make()
+    await layer.group_channels("g", seconds=0.1)
+    queue = layer.runtime.controls.queue
+    assert not await is_gone(amqp, queue)
+    await layer.close()
+    assert await is_gone(amqp, queue)
+    await layer.new_channel()  # it works again, as another
+
+
 async def test_messages_of_other_programs_are_taken_as_they_are(
     layer: ChannelLayer, amqp: Channel, names: Names
 ) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
-from channels.layers import BaseChannelLayer
-
 from harebell.channels.base_layer import BaseLayer, random_letters
 from harebell.channels.exceptions import ChannelFull, MessageTooLarge
 from harebell.channels.links.io_thread import AsyncAnswer
@@ -20,6 +18,14 @@ from harebell.channels.messages.serializers import ChannelMessage
 from harebell.channels.names import check_channel, check_group, is_local, non_local
 from harebell.channels.runtime import LayerRuntime
 from harebell.errors import InvalidArgument
+
+try:
+    from channels.layers import BaseChannelLayer
+except ImportError as error:
+    raise ImportError(
+        f"harebell.channels.ChannelLayer needs the package channels: pip install 'harebell[channels]' ({error}); "
+        "AsgiChannelLayer does without"
+    ) from error
 
 __all__ = ["ChannelLayer"]
 

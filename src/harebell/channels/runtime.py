@@ -126,6 +126,7 @@ class LayerRuntime:
     async def close(self) -> None:
         if self._swept_by is not None:
             self._swept_by.cancel()
+        await self.controls.end()
         await self.connection.close()
         closed = errors.ChannelClosed("the channel layer was closed")
         self.mailboxes.fail(closed)

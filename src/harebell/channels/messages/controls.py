@@ -34,6 +34,7 @@ logger = logging.getLogger("harebell.channels")
 
 CONTROL_HEADER: Final = "asgi_control"  # names a control message from layer to layer
 ASKED_HEADER: Final = "asgi_asked"  # the number of a question, in its answers
+END_SECONDS: Final = 1.0  # for the broker to delete the queue of a layer that is closed
 HEARD: Final = 10_000  # numbers of words that were heard, to recognise their second copies
 PERSISTENT: Final = 2
 
@@ -110,6 +111,17 @@ class Controls:
         await consumer.start()
         self._read_on = link
         self._connection.thread.start(self._read(link, consumer))
+
+    async def end(self) -> None:
+        """Delete this layer's queue: its id does not come back."""
+        link, self._read_on, self._used = self._read_on, None, False
+        if link is None or link is not self._connection.link:
+            return  # it was not used, or ends after its time
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await link.ask([m.QueueDelete(self.queue)])
+        except (errors.HarebellError, TimeoutError):
+            pass
 
     async def _read(self, link: Link, consumer: Consumer) -> None:
         try:
