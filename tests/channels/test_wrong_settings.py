@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -157,18 +158,21 @@ async def test_a_password_that_changes_under_a_reader(prefix: str) -> None:
     async with Broker() as broker:
         broker.add_user("new", "secret")
         broker.set_permissions("new")
-        layer = ChannelLayer(url_with(broker.url, "new:secret"), prefix=prefix, timeout=1)
+        layer = ChannelLayer(url_with(broker.url, "new:secret"), prefix=prefix, timeout=15)
         channel = await layer.new_channel()
         waiting = [asyncio.create_task(layer.receive(name)) for name in (channel, "work")]
         await layer.send("other", HELLO)
+        connection = layer.runtime.connection
+        patient, connection.settings = connection.settings, replace(connection.settings, timeout=1)
         broker.remove_user("new")
-        for connection in list(broker.node.connections):
-            connection.close(errors.ConnectionForced("a test"))
+        for each in list(broker.node.connections):
+            each.close(errors.ConnectionForced("a test"))
         for task in waiting:
             with pytest.raises(errors.AccessRefused):
                 await asyncio.wait_for(task, AT_ONCE)
         with pytest.raises(errors.AccessRefused):
             await layer.send("work", HELLO)
+        connection.settings = patient
         broker.add_user("new", "secret")
         broker.set_permissions("new")
         await layer.send(channel, HELLO)
