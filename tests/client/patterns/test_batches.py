@@ -299,6 +299,34 @@ async def test_each_orphan_is_told_and_comes_again(
     await ready(other, queue, 0)
 
 
+async def test_orphans_of_another_worker_are_left_to_it(connection: Connection, other: Channel, queue: str) -> None:
+    calls, orphans, go = Calls(), [], asyncio.Event()
+
+    async def handle(deliveries: list[Delivery]) -> None:
+        again = deliveries[0].redelivered
+        calls.add(deliveries)
+        if not again:
+            await go.wait()
+
+    async def one_at_work() -> bool:
+        await other.queue_inspect(queue)
+        return workers.running == 1
+
+    async with connection.consume(
+        queue, handle, batch=2, within=600, workers=2, on_orphan=lambda delivery: orphans.append(delivery.body)
+    ) as workers:
+        for n in range(2):
+            await other.publish(b"%d" % n, "", queue)
+        await calls.messages(2)
+        await connection.test().force_reconnect()
+        await calls.messages(4)
+        await eventually(one_at_work)  # those that came again are settled
+        go.set()
+    assert calls.batches == [numbers(0, 2)] * 2
+    assert orphans == numbers(0, 2)
+    await ready(other, queue, 0)
+
+
 async def test_a_queue_that_comes_back(connection: Connection, other: Channel, name: str) -> None:
     calls = Calls()
     async with connection.channel() as channel:
