@@ -47,7 +47,7 @@ export function time(at) {
   return today ? when.toLocaleTimeString("en-GB") : when.toLocaleString("en-GB");
 }
 
-export function plural(count, word, many = `${word}s`) {
+export function plural(count, word, many = word.endsWith("cy") ? `${word.slice(0, -1)}ies` : `${word}s`) {
   return `${number(count)} ${count === 1 ? word : many}`;
 }
 
