@@ -89,7 +89,7 @@ kept:
 others: seed := $(SEED)
 others:
 	@echo "test: pytest, in the order of \`make test SEED=$(seed)\`"
-	@$(BIN)/python -m pytest $(if $(PYTEST_ARGS),$(PROCESSES),-n logical --dist worksteal) --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
+	@$(BIN)/python -m pytest $(PROCESSES) --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
 
 $(CLASSES): $(STAMP) tools/class_archive.py
 	@PYTHONPATH=src:. $(BIN)/python -m tools.class_archive $@ || echo "class archive: not written, Spark starts without it"
