@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -19,12 +21,53 @@ HELLO = {"type": "hello"}
 MSGPACK = b"\x81\xa4type\xa5hello"
 
 
+def async_(holds: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    """For `until`."""
+
+    async def ask() -> bool:
+        return holds()
+
+    return ask
+
+
 async def consumers(amqp: Channel, queue: str) -> int:
     """The consumers of a queue; -1 without the queue."""
     try:
         return (await amqp.queue_declare(queue, passive=True)).consumer_count
     except errors.NotFound:
         return -1
+
+
+async def test_a_reader_that_leaves_while_its_consumer_starts_takes_nothing_along(
+    layer: ChannelLayer, amqp: Channel, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer starts after it was given up; what it would hold comes to the next reader."""
+    connection = layer.runtime.connection
+    declare, begun, go_on = connection.declare, threading.Event(), threading.Event()
+
+    async def slow(name: str) -> None:
+        begun.set()
+        while not go_on.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await declare(name)
+
+    monkeypatch.setattr(connection, "declare", slow)
+    leaving = asyncio.create_task(layer.receive("work"))
+    await until(async_(begun.is_set))
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    await until(async_(lambda: not layer.runtime.shared_queues._readers))
+    monkeypatch.setattr(connection, "declare", declare)
+    go_on.set()
+    for number in range(5):
+        await layer.send("work", {"type": "x", "n": number})
+    for number in range(5):
+        assert (await asyncio.wait_for(layer.receive("work"), 10))["n"] == number
+
+    async def ended() -> bool:
+        return await consumers(amqp, names.queue("work")) == 0
+
+    await until(ended)
 
 
 async def test_a_queue_deleted_under_a_reader_is_declared_again(

@@ -68,6 +68,13 @@ def test_message_ids(constants: dict[str, Any]) -> None:
         assert content(header).delivery_properties.routing_key == "key"
 
 
+@pytest.mark.parametrize("others", [[], UUIDS, [None]])
+def test_message_ids_of_one_length_or_of_several(others: list[FieldValue]) -> None:
+    ids: list[FieldValue] = ["1", "10", "übergröße", *others]
+    found = encode_header_columns(len(ids), "x", "key", {"message_id": ids}, {})
+    assert found == [encode_header_columns(1, "x", "key", {"message_id": [each]}, {})[0] for each in ids]
+
+
 def test_columns_that_differ() -> None:
     table: FieldValue = {"n": 1}
     columns: dict[str, list[FieldValue]] = {

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from harebell.errors import PreconditionFailed
@@ -147,3 +149,6 @@ def test_default() -> None:
     ]
     with pytest.raises(TypeError, match="implicit"):
         exchange.bind(Q1, "k")
+    binding, key = next(iter(exchange.bindings())), cast(Any, None)
+    with pytest.raises(TypeError, match="implicit"):
+        exchange._detach(key, binding)

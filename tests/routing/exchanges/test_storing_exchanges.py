@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from functools import partial
+from typing import Any, cast
 
 import pytest
 
@@ -172,6 +173,7 @@ def test_the_system_exchange_is_there_and_stays_as_it_is(router: Router) -> None
         lambda: router.delete_exchange(SYSTEM_EXCHANGE),
         lambda: router.bind(SYSTEM_EXCHANGE, to_queue("q1"), "k"),
         lambda: router.bind("amq.direct", to_exchange(SYSTEM_EXCHANGE), "k"),
+        lambda: system._detach(cast(Any, None), cast(Any, None)),
     ]
     for refused in attempts:
         with pytest.raises(AccessRefused, match="system"):

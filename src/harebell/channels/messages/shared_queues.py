@@ -48,6 +48,7 @@ class SharedQueueReader:
         self.consumer: Consumer | None = None
         self.readers = 0  # readers that wait now
         self.left = now  # when the last reader left
+        self.starting = asyncio.Lock()  # it is not ended in the middle of its start
 
 
 class SharedQueueReaders:
@@ -132,12 +133,11 @@ class SharedQueueReaders:
         while not connection.closed and self._readers.get(reader.name) is reader:
             try:
                 link = await connection.ready()
-                if not connection.is_declared(reader.name):
-                    await connection.declare(reader.name)
-                reader.channel = await link.client.channel()
-                reader.consumer = reader.channel.consume(connection.names.queue(reader.name), prefetch=PREFETCH)
-                await reader.consumer.start()
-                async for delivery in reader.consumer:
+                async with reader.starting:
+                    if self._readers.get(reader.name) is not reader:
+                        return  # what it would take nobody would read
+                    consumer = await self._consumer(reader, link)
+                async for delivery in consumer:
                     self._take(reader, delivery)
                 return
             except (errors.ConsumerCancelled, errors.NotFound):
@@ -156,6 +156,15 @@ class SharedQueueReaders:
                 if connection.link is not None:  # else the next link is awaited
                     logger.warning("reading %s: %s", reader.name, error)
                 await asyncio.sleep(0.2)
+
+    async def _consumer(self, reader: SharedQueueReader, link: Link) -> Consumer:
+        if not self._connection.is_declared(reader.name):
+            await self._connection.declare(reader.name)
+        reader.channel = await link.client.channel()
+        queue = self._connection.names.queue(reader.name)
+        reader.consumer = consumer = reader.channel.consume(queue, prefetch=PREFETCH)
+        await consumer.start()
+        return consumer
 
     async def _closed(self, channel: Channel) -> None:
         try:
@@ -253,6 +262,8 @@ class SharedQueueReaders:
         """Cancel the consumer and requeue the messages that it holds."""
         entries = reader.box.empty()
         try:
+            async with reader.starting:
+                pass
             if reader.consumer is not None:
                 await reader.consumer.cancel()
             entries += reader.box.empty()

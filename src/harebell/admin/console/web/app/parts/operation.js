@@ -28,11 +28,18 @@ export function Operations() {
 }
 
 export function Modal({ label, close, children, kind = "" }) {
-  const dialog = useRef(null);
+  const dialog = useRef(null), leave = useRef(close);
+  leave.current = close;
   useEffect(() => {
-    const before = document.activeElement;
-    dialog.current.showModal();
-    return () => before instanceof HTMLElement && before.isConnected && before.focus();
+    const before = document.activeElement, element = dialog.current;
+    const closed = () => leave.current(); // the browser may close it by itself
+    element.addEventListener("close", closed);
+    element.showModal();
+    return () => {
+      element.removeEventListener("close", closed);
+      element.close(); // what is behind an open one takes no focus
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
   }, []);
   return html`<dialog class=${kind} ref=${dialog} aria-label=${label} onCancel=${(event) => { event.preventDefault(); close(); }}
     onClick=${(event) => { if (event.target === dialog.current && kind === "palette") close(); }}>${children}</dialog>`;
