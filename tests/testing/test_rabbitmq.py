@@ -87,6 +87,7 @@ def test_data_and_port_outlive_a_restart(own_server: RabbitMQ, how: str) -> None
     with connect(own_server) as connection:
         assert connection._impl.params.channel_max == 77, "the node runs with the configuration it was given"
         connection.channel().queue_declare("kept", durable=True)
+    own_server.evaluate("mnesia:sync_log()")  # it answers a declaration before the disk has it
     port = own_server.port
     getattr(own_server, how)()
     with pytest.raises(LocalProtocolError):
