@@ -102,7 +102,7 @@ WANTED: Final = (
     Wanted(DEFINITIONS, r"[-+]\w+", r"GET /api/definitions(/h)?"),
     Wanted(
         TWICE,
-        r"(\[\]\.)?message_stats\.(deliver_get|get\w*) \d+, ours \d+",
+        r"(\[\]\.)?message_stats\.(deliver_get \d+, ours 6|get_no_ack \d+, ours 1)",
         r"GET /api/(overview|vhosts.*)",
         always=False,
     ),
