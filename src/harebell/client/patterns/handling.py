@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -108,7 +109,7 @@ def values_of(codec: Codec[Any], deliveries: Sequence[Delivery]) -> list[Any]:
     return values
 
 
-class Handling(Generic[G]):
+class Handling(ABC, Generic[G]):
     """How what a consumer's handler is called with gets there.
 
     plain  the handler itself, where nothing stands around it
@@ -158,16 +159,17 @@ class Handling(Generic[G]):
             result = self._handler(self._value(self._codec, given), given)
         return await result if inspect.isawaitable(result) else result
 
+    @abstractmethod
     def _args(self, given: G, queue: str, channel: HookedChannel) -> HandleArgs:
         """What the hook is called with."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _given(self, args: HandleArgs) -> G:
         """What the hook goes on with."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _value(self, codec: Codec[Any], given: G) -> object:
-        raise NotImplementedError
+        """What the handler is called with, before what was given."""
 
 
 class OneHandling(Handling[Delivery]):
