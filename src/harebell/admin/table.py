@@ -161,7 +161,7 @@ TOPOLOGY: Final = (
     Endpoint("POST", "/api/exchanges/{vhost}/{exchange}/publish", VHOST, messages.publish, "Publish a message; the answer says whether it was routed, once it is on the disk", reads="properties, routing_key, payload, payload_encoding", body=PUBLICATION),
     Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/bindings/source", VHOST, bindings.list_of_source, "Bindings from it", query=LISTED),
     Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/bindings/destination", VHOST, bindings.list_of_destination, "Bindings to it", query=LISTED),
-    Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/explain", VHOST, explain.explain, "Where a message with this key and these properties would go, and why; headers and properties are JSON objects", rabbitmq=False, query="routing_key, headers, properties, payload"),
+    Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/explain", VHOST, explain.explain, "Where a message with this key and these properties would go, and why; headers and properties are JSON objects", rabbitmq=False, query="routing_key, headers, properties, payload, misses, user"),
     Endpoint("GET", "/api/exchanges/{vhost}/{exchange}/delayed", VHOST, delayed.list_of_exchange, "The messages that a delayed exchange holds back, the next one first", rabbitmq=False, query=LISTED),
     Endpoint("DELETE", "/api/exchanges/{vhost}/{exchange}/delayed/{number}", VHOST, delayed.revoke_one, "Drop one of them", rabbitmq=False),
     Endpoint("DELETE", "/api/exchanges/{vhost}/{exchange}/delayed/ids/{id}", VHOST, delayed.revoke, "Drop those with the id (x-delay-id, or else message_id)", rabbitmq=False),

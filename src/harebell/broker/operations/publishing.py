@@ -6,6 +6,7 @@ expiration and size. It is published to the queues in steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Final, NamedTuple, cast
 
@@ -22,7 +23,7 @@ from harebell.protocol.v091 import Content, Properties, encode_content
 from harebell.routing import bcc_keys, cc_bcc
 from harebell.routing.steps import Steps
 
-__all__ = ["Published", "publishing"]
+__all__ = ["Published", "check_publication", "publishing"]
 
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
 STEP: Final = 8  # queues of a step
@@ -45,18 +46,8 @@ def publishing(
     `max_size` is the largest body, `origin` what the firehose calls the connection. Raises AccessRefused, NotFound, and
     PreconditionFailed for properties that a channel would be closed for.
     """
-    access.publish(exchange, routing_key)
-    if len(body) > max_size:
-        raise PreconditionFailed(f"message size {len(body)} is larger than configured max size {max_size}")
-    if properties.user_id not in (None, access.user) and not access.impersonates:
-        raise PreconditionFailed(
-            f"user_id property set to '{properties.user_id}' but authenticated user was '{access.user}'"
-        )
-    ttl = _milliseconds(properties.expiration)
     headers = dict(properties.headers or {})
-    copies = cc_bcc(headers)
-    if copies:
-        access.publish_copies(exchange, copies)
+    ttl, copies = check_publication(access, exchange, routing_key, properties, len(body), max_size=max_size)
     keys = (routing_key, *copies)
     route = vhost.router.route_keys(
         exchange,
@@ -92,6 +83,27 @@ def publishing(
     vhost.count_publications(exchange, sinks, 1)
     accepted = yield from _published(vhost, message, (*sinks, *held), expires=ttl is not None)
     return Published(bool(sinks or held), accepted, any(queue.stored for queue in queues) or bool(held))
+
+
+def check_publication(
+    access: Access, exchange: str, routing_key: str, properties: Properties, size: int, *, max_size: int
+) -> tuple[int | None, Sequence[str]]:
+    """The time to live (milliseconds) and the keys in CC and BCC of a message that the user may publish.
+
+    Raises AccessRefused, NotFound, and PreconditionFailed for properties that a channel would be closed for.
+    """
+    access.publish(exchange, routing_key)
+    if size > max_size:
+        raise PreconditionFailed(f"message size {size} is larger than configured max size {max_size}")
+    if properties.user_id not in (None, access.user) and not access.impersonates:
+        raise PreconditionFailed(
+            f"user_id property set to '{properties.user_id}' but authenticated user was '{access.user}'"
+        )
+    ttl = _milliseconds(properties.expiration)
+    copies = cc_bcc(dict(properties.headers or {}))
+    if copies:
+        access.publish_copies(exchange, copies)
+    return ttl, copies
 
 
 def _published(vhost: VirtualHost, message: Message, sinks: tuple[Sink, ...], *, expires: bool) -> Steps[bool]:

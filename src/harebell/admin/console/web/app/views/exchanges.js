@@ -102,6 +102,7 @@ export function Exchange({ parts: [vhost, shown = ""] }) {
   return html`<header><div><h1>${exchangeName(name)}</h1><span class="soft">${it ? it.type : "exchange"} in <a href=${link("vhosts", vhost)}>${vhost}</a> ${row && html`<${Marks} row=${row} />`}</span></div>
       <div class="gap">${it && !it.internal && html`<button onClick=${() => publishTo({ vhost, exchange: name })}>Publish…</button>`}
         ${name && html`<button onClick=${() => bindTo({ vhost, from: name })}>Bind…</button>`}
+        <a class="button" href=${link("route", { vhost, exchange: name })}>Test a route</a>
         ${it && !isOwn(it) && html`<button class="danger" onClick=${() => remove([{ vhost, name }])}>Delete…</button>`}</div></header>
     <${Failure} error=${found.error} again=${found.again} />
     <${Tabs} tabs=${{

@@ -14,6 +14,7 @@ import { Definitions } from "./definitions.js";
 import { History } from "./history.js";
 import { Changes } from "./changes.js";
 import { Node } from "./node.js";
+import { RouteTester } from "./route.js";
 
 export const MENU = [
   {
@@ -31,6 +32,7 @@ export const MENU = [
       { title: "Queues", to: ["queues"], count: "queues", shortcut: "q" },
       { title: "Streams", to: ["streams"] },
       { title: "Exchanges", to: ["exchanges"], count: "exchanges", shortcut: "e" },
+      { title: "Route tester", to: ["route"], shortcut: "r" },
     ],
   },
   {
@@ -56,6 +58,7 @@ export const MENU = [
 const VIEWS = {
   overview: Overview, history: History, changes: Changes, node: Node,
   queues: [Queues, Queue], streams: [Queues, Queue], exchanges: [Exchanges, Exchange],
+  route: RouteTester,
   connections: [Connections, Connection], channels: [Channels, Channel], consumers: Consumers,
   policies: Policies, shovels: Shovels, vhosts: [Vhosts, Vhost], users: [Users, User], definitions: Definitions,
 };
