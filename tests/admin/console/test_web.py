@@ -12,7 +12,7 @@ import importlib.util
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ PICTURES = os.environ.get("HAREBELL_SCREENSHOTS")
 PATIENCE = 30_000  # milliseconds
 EVIL = '"><img src=x onerror=document.title=1>'
 """The name of everything; what would become a node if a view made markup of it."""
+
+DEAD = f"{EVIL}d"
+"""The queue that has a dead letter, from the queue DYING."""
+DYING = f"{EVIL}x"
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
@@ -45,6 +49,9 @@ VIEWS = {
     "route": "Nothing is published",
     f"route?tested=1&vhost={part(EVIL)}&exchange={part(EVIL)}&key={part(EVIL)}": "It reaches 1 queue",
     f"route?tested=1&vhost={part(EVIL)}&exchange={part(EVIL)}&key=other&as={part(EVIL)}s": "may not publish it",
+    "browse": "Look at the messages of a queue",
+    f"browse/{part(EVIL)}/{part(EVIL)}": "3 messages",
+    f"browse/{part(EVIL)}/{part(DEAD)}?at=0": "What happened to it",
     "connections": EVIL,
     "channels": "127.0.0.1",
     "consumers": EVIL,
@@ -153,14 +160,39 @@ def furnish(api: Api) -> None:
         f"exchanges/{name}/{name}": {"type": "topic", "arguments": {"alternate-exchange": EVIL, EVIL: EVIL}},
         f"queues/{name}/{name}": {"durable": True, "arguments": {"x-dead-letter-exchange": EVIL, EVIL: EVIL}},
         f"queues/{name}/{name}s": {"durable": True, "arguments": {"x-queue-type": "stream"}},
+        f"queues/{name}/{part(DEAD)}": {"durable": True},
+        f"queues/{name}/{part(DYING)}": {
+            "durable": True,
+            "arguments": {
+                "x-message-ttl": 1,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": DEAD,
+            },
+        },
         f"policies/{name}/{name}": {"pattern": ".*", "definition": {"dead-letter-routing-key": EVIL}},
         f"operator-policies/{name}/{name}": {"pattern": ".*", "definition": {"max-length": 9}, "apply-to": "queues"},
         f"vhost-limits/{name}/max-queues": {"value": 100},
     }.items():
         assert api.put(f"/api/{path}", body) in (201, 204), path
+    letter = {
+        "properties": {"headers": {EVIL: EVIL}},
+        "routing_key": DYING,
+        "payload": EVIL,
+        "payload_encoding": "string",
+    }
+    assert api("POST", f"/api/exchanges/{name}/amq.default/publish", letter).status == 200
+    until(lambda: api.get(f"/api/queues/{name}/{part(DEAD)}")["messages"] == 1)
     binding = {"routing_key": EVIL, "arguments": {EVIL: EVIL}}
     assert api("POST", f"/api/bindings/{name}/e/{name}/q/{name}", binding).status == 201
     assert api("POST", f"/api/bindings/{name}/e/{name}/e/amq.topic", binding).status == 201
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until this is so on the broker."""
+    end = time.monotonic() + 2 * PATIENCE / 1000
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_every_view_with_hostile_names_in_every_look(browser: Browser, hostile: ApiThread) -> None:

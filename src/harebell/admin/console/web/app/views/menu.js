@@ -15,6 +15,7 @@ import { History } from "./history.js";
 import { Changes } from "./changes.js";
 import { Node } from "./node.js";
 import { RouteTester } from "./route.js";
+import { Browse } from "./messages/browse.js";
 
 export const MENU = [
   {
@@ -32,6 +33,7 @@ export const MENU = [
       { title: "Queues", to: ["queues"], count: "queues", shortcut: "q" },
       { title: "Streams", to: ["streams"] },
       { title: "Exchanges", to: ["exchanges"], count: "exchanges", shortcut: "e" },
+      { title: "Browse messages", to: ["browse"], shortcut: "b" },
       { title: "Route tester", to: ["route"], shortcut: "r" },
     ],
   },
@@ -58,7 +60,7 @@ export const MENU = [
 const VIEWS = {
   overview: Overview, history: History, changes: Changes, node: Node,
   queues: [Queues, Queue], streams: [Queues, Queue], exchanges: [Exchanges, Exchange],
-  route: RouteTester,
+  route: RouteTester, browse: Browse,
   connections: [Connections, Connection], channels: [Channels, Channel], consumers: Consumers,
   policies: Policies, shovels: Shovels, vhosts: [Vhosts, Vhost], users: [Users, User], definitions: Definitions,
 };

@@ -32,6 +32,7 @@ export function Queue({ parts: [vhost, name = ""] }) {
   }
   return html`<header><div><h1>${name}</h1><span class="soft">${row ? row.type : "queue"} in <a href=${link("vhosts", vhost)}>${vhost}</a> ${row && html`<${Features} row=${row} />`}</span></div>
       <div class="gap">
+        <a class="button" href=${link("browse", vhost, name)}>Browse messages</a>
         <button onClick=${() => publishTo({ vhost, exchange: "", key: name })}>Publish…</button>
         <button onClick=${() => bindTo({ vhost, kind: "q", name })}>Bind…</button>
         <button disabled=${!it} onClick=${() => change(vhost, name, it)}>Change arguments…</button>
