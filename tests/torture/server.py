@@ -6,11 +6,11 @@ import asyncio
 import re
 import resource
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 
+from harebell.testing.rabbitmq import free_ports
 from tests.cli.command import environment
 
 __all__ = ["Server", "free_port"]
@@ -19,9 +19,8 @@ BAD = re.compile(r"CRITICAL|ERROR|Traceback|damage|exception", re.IGNORECASE)
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that stays free while a server is down: no other program is given it for an outgoing connection."""
+    return free_ports(1)[0]
 
 
 class Server:

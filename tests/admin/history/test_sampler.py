@@ -135,3 +135,22 @@ def test_the_history_can_be_forgotten(own: ApiThread) -> None:
         assert own.management.context.sampler.records
         assert own.api()("DELETE", "/api/reset").status == 204
         assert not own.management.context.sampler.records
+
+
+def test_a_count_is_used_again_for_as_long_as_its_cost_asks(own: ApiThread) -> None:
+    counts = own.management.context.counts
+
+    def counted() -> int:
+        for _ in counts.refreshing():
+            pass
+        return counts.of(own.broker.node.vhosts.values()).queues
+
+    def declared(name: str, factor: float) -> int:
+        counts.factor = factor
+        vhost = own.broker.node.vhosts["/"]
+        vhost.declare_queue(None, name, durable=False, exclusive=False, auto_delete=False, arguments={})
+        return counted()
+
+    assert own.run(lambda: declared("one", 0)) == 1
+    assert own.run(lambda: declared("two", 1e12)) == 1
+    assert own.run(lambda: declared("three", 0)) == 3

@@ -56,8 +56,8 @@ class Counts:
         self._stopwatch = node.batch.slices.stopwatch
         self.unacked: Counter[Queue] = Counter()
         self.totals: dict[VirtualHost, Totals] = {}
-        self.factor = FACTOR
-        self._fresh_until = 0.0
+        self.factor: float = FACTOR
+        self._counted, self._took = 0.0, 0.0
         self._working = False
 
     def of(self, vhosts: Iterable[VirtualHost]) -> Totals:
@@ -71,7 +71,7 @@ class Counts:
     def refreshing(self, *, whatever: bool = False) -> Steps[None]:
         """Bring the counts up to date, unless they are so new that it would not be worth it; `whatever` they are."""
         stopwatch = self._stopwatch
-        if self._working or (stopwatch() < self._fresh_until and not whatever):
+        if self._working or (stopwatch() < self._counted + self._took * self.factor and not whatever):
             return
         self._working, spent = True, 0.0
         try:
@@ -80,8 +80,8 @@ class Counts:
                 spent += stopwatch() - began
                 yield
                 began = stopwatch()
-            now = stopwatch()
-            self._fresh_until = now + (spent + now - began) * self.factor
+            self._counted = stopwatch()
+            self._took = spent + self._counted - began
         finally:
             self._working = False
 

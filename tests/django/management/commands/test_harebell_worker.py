@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,14 +18,7 @@ from harebell.client.blocking import connect
 from harebell.django.messages import record_of
 from tests.django import jobs, kills
 from tests.django.conftest import Configure, wait_for
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
+from tests.torture.server import free_port
 
 OFTEN = """
 from django.utils.autoreload import StatReloader
