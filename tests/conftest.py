@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+
+# A shell has what it starts in the background ignore SIGINT, which is handed on to every process that is made here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A broker that a test starts as a process has no HTTP API unless the test asks: all of them would want one port.
 os.environ.setdefault("HAREBELL_MANAGEMENT", "no")

@@ -29,7 +29,7 @@ from harebell.protocol.v091.codec import (
 )
 
 T = TypeVar("T")
-PATIENCE = 20.0  # seconds until something that must come counts as missing
+PATIENCE = 60.0  # seconds until something that must come counts as missing
 
 CAPABILITIES: Table = {
     "publisher_confirms": True,

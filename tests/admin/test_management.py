@@ -62,7 +62,7 @@ async def test_it_needs_a_started_broker_and_knows_its_own_addresses() -> None:
 
 
 def over_tls(port: int, context: ssl.SSLContext) -> tuple[int, bytes]:
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
     try:
         connection.request("GET", "/api/whoami", headers={"authorization": Api(port).authorization})
         answer = connection.getresponse()
@@ -109,7 +109,7 @@ async def test_a_cookie_of_https_is_for_https(tmp_path: Path) -> None:
         port = management.tls_port or 0
 
         def log_in() -> str:
-            connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=trusting())
+            connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=trusting())
             connection.request("POST", "/api/login", b'{"username": "guest", "password": "guest"}')
             found = connection.getresponse().getheader("set-cookie", "")
             connection.close()

@@ -27,7 +27,7 @@ async def end(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
                 url: str = request.getfixturevalue(kind).url
             else:
                 url = (await stack.enter_async_context(Broker())).url
-            connection = await stack.enter_async_context(harebell.connect(url, timeout=30))
+            connection = await stack.enter_async_context(harebell.connect(url, timeout=60))
             queue = f"shovel.{uuid.uuid4().hex[:8]}"
             async with connection.channel() as channel:
                 await channel.queue_declare(queue, durable=True, arguments=arguments)

@@ -22,7 +22,7 @@ from harebell.broker.v091.connection import Connection
 from harebell.config import Limits
 from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, methods as m
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 FINEST = (
     (base, "PIECE"), (unread_input, "PIECE"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
     (slices, "DISCARD"),

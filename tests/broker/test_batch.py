@@ -107,7 +107,7 @@ def test_what_waits_for_a_sync(batch: Batch, calls: SimpleQueue[Callable[[], Non
     batch.when_drained(lambda: drained.append(True))
     assert not drained
     it.steps.clear()
-    calls.get(timeout=10)()  # the sync is done
+    calls.get(timeout=60)()  # the sync is done
     assert it.steps == ["show", "safe", "confirm the rest", "grant"]
     assert drained
     batch.commit.stop()

@@ -89,7 +89,7 @@ async def test_a_client_that_never_answers_is_not_waited_for_long(monkeypatch: p
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     writer.write(b"AMQP\0\0\x09\x01")
     await reader.read(100)  # connection.start: it is in the middle of its login
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await broker.stop()
         await reader.read()  # to its end
     writer.close()
@@ -101,7 +101,7 @@ async def test_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     writer.write(b"AMQP\0\0\x09\x01")
     await reader.read(100)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         stopping = asyncio.ensure_future(broker.stop())
         await asyncio.sleep(0)
         broker.hurry()

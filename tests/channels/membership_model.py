@@ -33,8 +33,8 @@ PROCESSES = 3
 CHANNELS = 3  # of each process
 NORMAL = ("work", "jobs")
 GROUP_EXPIRY = 8.0
-SURE = 4.0  # seconds before it expires that a membership certainly lasts; after that, it certainly does not
-LATE = 4.0
+SURE = 2.0  # seconds before it may expire that a membership certainly lasts
+LATE = 4.0  # seconds after it may last that it certainly does not
 OUTAGE = 1.0  # seconds at most
 PATIENCE = 60.0
 CHECK_EVERY = 10  # steps
@@ -71,8 +71,9 @@ class Model:
         self.processes: list[Process] = []
         self.dead: list[str] = []
         self.closing: list[asyncio.Task[None]] = []
-        # By (group, channel): when the membership expires; None: it is not known whether it is one.
-        self.members: dict[tuple[str, str], float | None] = {}
+        # By (group, channel): when the membership expires, at the earliest and at the latest; None: it is not known
+        # whether it is one.
+        self.members: dict[tuple[str, str], tuple[float, float] | None] = {}
         self.left: dict[tuple[str, str], float] = {}
         self.promises: dict[str, set[int]] = {}  # by channel
         self.forbidden: dict[str, set[int]] = {}
@@ -177,6 +178,7 @@ class Model:
         self.history.append(
             f"{'join' if joins else 'leave'} {group} {channel[-6:]} by {layer.runtime.connection.client_id}"
         )
+        began = time.monotonic()
         try:
             if joins:
                 await layer.group_add(group, channel)
@@ -186,7 +188,7 @@ class Model:
             self.outcome.failed += 1
             return
         if joins:
-            self.members[key] = time.monotonic() + GROUP_EXPIRY
+            self.members[key] = began + GROUP_EXPIRY, time.monotonic() + GROUP_EXPIRY
         else:
             del self.members[key]
 
@@ -197,21 +199,25 @@ class Model:
         self.history.append(f"send {number} to {group}")
         self.outcome.sent += 1
         self.under_way[group].add(number)
+        promised: dict[str, float] = {}
         for channel in self.promises:
-            expires = self.members.get((group, channel), 0.0)
+            expires = self.members.get((group, channel), (0.0, 0.0))
             if expires is None:
                 continue
-            if expires - now > SURE:
-                self.promises[channel].add(number)
-                self.outcome.promised += 1
-            elif now - expires > LATE:
+            if expires[0] - now > SURE:
+                promised[channel] = expires[0]
+            elif now - expires[1] > LATE:
                 self.forbidden[channel].add(number)
         try:
             await layer.group_send(group, {"type": "x", "n": number})
         except errors.HarebellError:  # it may have arrived or not
             self.outcome.failed += 1
-            for promised in self.promises.values():
-                promised.discard(number)
+            return
+        now = time.monotonic()
+        for channel, ends in promised.items():
+            if channel in self.promises and ends > now:  # an outage can take longer than the membership lasts
+                self.promises[channel].add(number)
+                self.outcome.promised += 1
 
     async def cut(self, process: Process) -> None:
         self.outcome.cuts += 1

@@ -34,7 +34,7 @@ def test_a_blocking_receive_over_several_channels(make_sync: MakeSync) -> None:
     reader = threading.Thread(target=lambda: got.append(layer.receive(["a", "b", "c"], block=True)))
     reader.start()
     sender.send("b", HELLO)
-    reader.join(10)
+    reader.join(60)
     assert got == [("b", HELLO)]
     sender.send("a", HELLO)  # nothing of the first reader's is left to take it
     assert sender.receive(["a"], block=True) == ("a", HELLO)
@@ -195,7 +195,7 @@ async def test_receive_as_a_coroutine(make_sync: MakeSync) -> None:
         waiting.cancel()
         (result,) = await asyncio.gather(waiting, return_exceptions=True)
         if isinstance(result, BaseException):
-            result = await asyncio.wait_for(layer.receive_async(["a", "foo!"]), 10)
+            result = await asyncio.wait_for(layer.receive_async(["a", "foo!"]), 60)
         assert result == ("foo!bar", {"n": number})
 
 

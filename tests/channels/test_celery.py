@@ -26,7 +26,7 @@ from celery import Celery
 from harebell.channels import ChannelLayer
 
 app = Celery("layer_tasks", broker={url!r}, backend={backend!r})
-layer = ChannelLayer({url!r}, prefix={prefix!r}, expiry=5, timeout=15)
+layer = ChannelLayer({url!r}, prefix={prefix!r}, expiry=5, timeout=60)
 # Before the worker forks: what the parent has opened is of no use to its children.
 async_to_sync(layer.send)("warm", {{"type": "x"}})
 
@@ -63,7 +63,7 @@ def worker(broker_url: str, prefix: str, tmp_path: Path) -> Iterator[Any]:
     app.close()
     pools.reset()
     process.terminate()
-    process.wait(20)
+    process.wait(60)
 
 
 async def test_tasks_of_a_celery_worker_use_the_layer(worker: Any, make: Make) -> None:

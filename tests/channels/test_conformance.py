@@ -75,7 +75,7 @@ def test_daphne_1_serves_an_application(broker_url: str, prefix: str, tmp_path: 
         deadline = time.monotonic() + 60
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=30) as answer:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=60) as answer:
                     content = answer.read()
                 break
             except OSError:
@@ -87,4 +87,4 @@ def test_daphne_1_serves_an_application(broker_url: str, prefix: str, tmp_path: 
         for process in processes:
             process.terminate()
         for process in processes:
-            process.wait(30)
+            process.wait(60)

@@ -334,7 +334,7 @@ async def test_a_reader_with_other_settings_is_told_and_does_not_wait_for_ever(m
     other = make(capacity=4)
     for _ in range(2):
         with pytest.raises(errors.InvalidArgument, match="another capacity or channel_capacity"):
-            await asyncio.wait_for(other.receive("work"), 10)
+            await asyncio.wait_for(other.receive("work"), 60)
 
 
 async def test_leaving_while_joining_leaves_the_group_as_it_should_be(layer: ChannelLayer) -> None:
@@ -395,7 +395,7 @@ async def test_who_waits_is_told_that_the_layer_is_closed(layer: ChannelLayer, c
     await layer.close()
     for receive in waiting:
         with pytest.raises(errors.ChannelClosed, match="layer was closed"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await receive
 
 

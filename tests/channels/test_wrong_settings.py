@@ -158,7 +158,7 @@ async def test_a_password_that_changes_under_a_reader(prefix: str) -> None:
     async with Broker() as broker:
         broker.add_user("new", "secret")
         broker.set_permissions("new")
-        layer = ChannelLayer(url_with(broker.url, "new:secret"), prefix=prefix, timeout=15)
+        layer = ChannelLayer(url_with(broker.url, "new:secret"), prefix=prefix, timeout=60)
         channel = await layer.new_channel()
         waiting = [asyncio.create_task(layer.receive(name)) for name in (channel, "work")]
         await layer.send("other", HELLO)

@@ -40,7 +40,7 @@ def name() -> str:
 @pytest.fixture
 async def connection(broker_url: str, harebell_url: str) -> AsyncIterator[Connection]:
     recovery = FAST if broker_url == harebell_url else NOTICED
-    async with harebell.connect(broker_url, timeout=20, recovery=recovery) as connection:
+    async with harebell.connect(broker_url, timeout=60, recovery=recovery) as connection:
         yield connection
 
 
@@ -53,7 +53,7 @@ async def channel(connection: Connection) -> AsyncIterator[Channel]:
 @pytest.fixture
 async def other(broker_url: str) -> AsyncIterator[Channel]:
     """A channel of somebody else's, whom no outage touches."""
-    async with harebell.connect(broker_url, timeout=20) as connection, connection.channel() as channel:
+    async with harebell.connect(broker_url, timeout=60) as connection, connection.channel() as channel:
         yield channel
 
 
@@ -62,7 +62,7 @@ async def frail(broker_url: str) -> AsyncIterator[Channel]:
     """A channel that stays closed once the broker has closed it."""
     recovery = Recovery(reopen_channels=False)
     async with (
-        harebell.connect(broker_url, timeout=20, recovery=recovery) as connection,
+        harebell.connect(broker_url, timeout=60, recovery=recovery) as connection,
         connection.channel() as channel,
     ):
         yield channel

@@ -259,7 +259,7 @@ class Trial:
     async def run(self) -> None:
         async with asyncio.timeout(90), self._exits:
             self._other = await self._exits.enter_async_context(
-                harebell.connect(self._url, timeout=30, recovery=Recovery(backoff=Backoff(0.01, 0.05), first="retry"))
+                harebell.connect(self._url, timeout=60, recovery=Recovery(backoff=Backoff(0.01, 0.05), first="retry"))
             )
             self._observer = await self._other.channel()
             await self._declare()
@@ -283,7 +283,7 @@ class Trial:
             await self._open_blocking(recovery)
             consuming = asyncio.ensure_future(asyncio.to_thread(_block_a_thread, program, self._thread, self._queue))
         else:
-            self.connection = await harebell.connect(self._url, timeout=30, recovery=recovery)
+            self.connection = await harebell.connect(self._url, timeout=60, recovery=recovery)
             self.channel = await self.connection.channel()
             consuming = asyncio.ensure_future(self._way())
         watching = asyncio.ensure_future(self._watch())
@@ -309,7 +309,7 @@ class Trial:
         await self._account()
 
     async def _open_blocking(self, recovery: Recovery | None) -> None:
-        connection = await asyncio.to_thread(blocking.connect, self._url, timeout=30, recovery=recovery)
+        connection = await asyncio.to_thread(blocking.connect, self._url, timeout=60, recovery=recovery)
         self._thread = await asyncio.to_thread(connection.channel)
         self._blocking = connection
         self.connection, self.channel = connection.inner, self._thread.inner
@@ -519,7 +519,7 @@ class Trial:
             return
         if self.end.startswith("an exclusive consumer") and self.told == "AccessRefused":
             await self._exits.aclose()
-            self._other = await self._exits.enter_async_context(harebell.connect(self._url, timeout=30))
+            self._other = await self._exits.enter_async_context(harebell.connect(self._url, timeout=60))
             self._observer = await self._other.channel()
         left: set[bytes] = set()
         while len(left | acked) < COUNT:  # RabbitMQ requeues some time after a channel is gone

@@ -55,7 +55,7 @@ async def cancelled_at(work: Coroutine[object, object, object], at: int, moment:
 
     task = asyncio.ensure_future(run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await task
     except asyncio.CancelledError:
         if not task.cancelled():

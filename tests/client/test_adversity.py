@@ -21,7 +21,7 @@ from tests.client.scripted import Content, HungUp, Peer, scripted
 
 async def until(holds: Callable[[], bool]) -> None:
     """Give the loop turns until it holds; a test that never gets there fails."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  the state of the client under test, for which it has no event
             await asyncio.sleep(0)
 
@@ -78,9 +78,9 @@ async def test_a_connection_that_does_not_open(
     async with scripted(script) as url:
         with pytest.raises(error, match=word):
             if face == "asyncio":
-                await harebell.connect(url, timeout=10, recovery=None)
+                await harebell.connect(url, timeout=60, recovery=None)
             else:
-                await asyncio.to_thread(connect_blocking, url, timeout=10, recovery=None)
+                await asyncio.to_thread(connect_blocking, url, timeout=60, recovery=None)
 
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
@@ -155,7 +155,7 @@ async def test_a_connection_that_ends_in_the_middle_of_a_call(
     script: Callable[[Peer], Awaitable[None]], error: type[Exception], word: str, face: str
 ) -> None:
     def block(url: str) -> None:
-        with connect_blocking(url, timeout=10, recovery=None) as connection:
+        with connect_blocking(url, timeout=60, recovery=None) as connection:
             channel = connection.channel()
             with pytest.raises(error, match=word):
                 channel.queue_declare("q")
@@ -166,7 +166,7 @@ async def test_a_connection_that_ends_in_the_middle_of_a_call(
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with harebell.connect(url, timeout=10, recovery=None) as connection:
+        async with harebell.connect(url, timeout=60, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(error, match=word):
                 await channel.queue_declare("q")
@@ -182,7 +182,7 @@ async def test_confirms_that_never_come_fail_with_the_connection() -> None:
         for _ in range(20):
             await peer.expect(Content)
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         results = await asyncio.gather(
@@ -209,7 +209,7 @@ async def test_frames_in_crumbs() -> None:
             await asyncio.sleep(0)
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         consumer = channel.consume("q", no_ack=True)
         for tag in range(1, 4):
@@ -253,7 +253,7 @@ async def test_an_entity_that_costs_the_connection_is_not_said_again() -> None:
 
     async with scripted(script) as url:
         recovery = Recovery(backoff=Backoff(0, 0))
-        async with harebell.connect(url, timeout=10, recovery=recovery) as connection:
+        async with harebell.connect(url, timeout=60, recovery=recovery) as connection:
             events = connection.events()
             channel = await connection.channel()
             await channel.exchange_declare("fine")
@@ -277,7 +277,7 @@ async def test_a_broker_without_a_pulse_is_given_up(face: str) -> None:
             await peer.next()
 
     def block(url: str) -> None:
-        connection = connect_blocking(url, timeout=10, recovery=None)
+        connection = connect_blocking(url, timeout=60, recovery=None)
         assert "two heartbeats" in str(connection.wait_closed())
         connection.close()
 
@@ -285,7 +285,7 @@ async def test_a_broker_without_a_pulse_is_given_up(face: str) -> None:
         if face == "blocking":
             await asyncio.to_thread(block, url)
         else:
-            connection = await harebell.connect(url, timeout=10, recovery=None)
+            connection = await harebell.connect(url, timeout=60, recovery=None)
             assert "two heartbeats" in str(await connection.wait_closed())
             await connection.close()
 
@@ -298,7 +298,7 @@ async def test_heartbeats_are_sent_while_nothing_else_is() -> None:
         await peer.goodbye()
 
     async with scripted(script) as url:
-        connection = await harebell.connect(url, timeout=10, recovery=None)
+        connection = await harebell.connect(url, timeout=60, recovery=None)
         assert isinstance(await connection.wait_closed(), errors.ConnectionForced)
 
 
@@ -320,7 +320,7 @@ async def test_blocked_holds_publishers_back_and_nothing_else() -> None:
             assert (await peer.expect(Content)).body == body
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         await channel.queue_declare("q")
         assert connection.blocked == "low on memory"
@@ -353,7 +353,7 @@ async def test_blocked_holds_the_blocking_face_back_too() -> None:
         await peer.goodbye()
 
     def block(url: str) -> None:
-        with connect_blocking(url, timeout=10, recovery=None) as connection:
+        with connect_blocking(url, timeout=60, recovery=None) as connection:
             channel = connection.channel()
             channel.queue_declare("q")
             with pytest.raises(errors.DeadlineExceeded, match="low on memory"):
@@ -378,7 +378,7 @@ async def test_flow_holds_one_channel_back() -> None:
         assert (await peer.expect(Content)).body == b"held"
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel, other = await connection.channel(), await connection.channel()
         await until(lambda: not channel.core.active)
         held = asyncio.ensure_future(channel.publish(b"held", "", "q"))
@@ -410,7 +410,7 @@ async def test_a_cancelled_call_leaves_the_channel_usable() -> None:
         peer.send(number, m.QueueDeclareOk("second", 2, 0))
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         task = asyncio.create_task(channel.queue_declare("first"))
         await asked.wait()
@@ -429,7 +429,7 @@ async def test_a_call_cancelled_before_it_is_written_is_answered_and_dropped() -
             peer.send(number, m.QueueDeclareOk("q", count, 0))
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         task = asyncio.create_task(channel.queue_declare("q"))
         await asyncio.sleep(0)
@@ -449,7 +449,7 @@ async def test_a_call_past_its_deadline_leaves_the_channel_usable(face: str) -> 
         await peer.goodbye()
 
     def block(url: str) -> None:
-        with connect_blocking(url, timeout=10, recovery=None) as connection:
+        with connect_blocking(url, timeout=60, recovery=None) as connection:
             channel = connection.channel()
             with pytest.raises(errors.DeadlineExceeded, match=r"queue\.declare"):
                 channel.queue_declare("q", timeout=0.05)
@@ -459,7 +459,7 @@ async def test_a_call_past_its_deadline_leaves_the_channel_usable(face: str) -> 
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with harebell.connect(url, timeout=10, recovery=None) as connection:
+        async with harebell.connect(url, timeout=60, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(errors.DeadlineExceeded, match=r"queue\.declare"):
                 await channel.queue_declare("q", timeout=0.05)
@@ -480,7 +480,7 @@ async def test_the_answer_to_an_abandoned_get_goes_back_to_the_queue(face: str) 
         await peer.goodbye()
 
     def block(url: str) -> None:
-        with connect_blocking(url, timeout=10, recovery=None) as connection:
+        with connect_blocking(url, timeout=60, recovery=None) as connection:
             channel = connection.channel()
             with pytest.raises(errors.DeadlineExceeded):
                 channel.get("q", timeout=0.05)
@@ -490,7 +490,7 @@ async def test_the_answer_to_an_abandoned_get_goes_back_to_the_queue(face: str) 
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with harebell.connect(url, timeout=10, recovery=None) as connection:
+        async with harebell.connect(url, timeout=60, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises(errors.DeadlineExceeded):
                 await channel.get("q", timeout=0.05)
@@ -514,7 +514,7 @@ async def test_an_abandoned_consume_is_cancelled_and_its_deliveries_go_back() ->
         peer.send_content(number, m.BasicDeliver(again.consumer_tag, 2, True, "", "q"), b"m")
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         consumer = channel.consume("q", timeout=0.05)
         with pytest.raises(errors.DeadlineExceeded):
@@ -536,7 +536,7 @@ async def test_a_cancelled_publish_leaves_the_count_right() -> None:
         peer.send(number, m.BasicAck(2))
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         task = asyncio.create_task(channel.publish(b"1", "", "q"))
@@ -556,7 +556,7 @@ async def test_a_cancelled_publish_many_leaves_the_count_right() -> None:
         peer.send(number, m.BasicAck(11, True))
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         with pytest.raises(errors.DeadlineExceeded, match="0 of 10 sent were confirmed"):
@@ -578,7 +578,7 @@ async def test_a_channel_whose_opening_is_given_up_is_closed() -> None:
         assert await peer.channel() == number
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         with pytest.raises(errors.DeadlineExceeded, match=r"channel\.open"):
             await connection.channel(timeout=0.05)
         await until(lambda: not connection.recovery.availability.transport.channels)
@@ -597,7 +597,7 @@ async def test_both_ends_close_a_channel_at_once() -> None:
         await peer.channel()
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         await channel.close()
         await connection.channel()
@@ -611,7 +611,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
             await peer.next()
 
     async with scripted(script) as url:
-        connection = await harebell.connect(url, timeout=10, recovery=None)
+        connection = await harebell.connect(url, timeout=60, recovery=None)
         await connection.close(timeout=0.05)
         assert not connection.is_open
 
@@ -626,7 +626,7 @@ async def test_a_cancelled_program_says_goodbye_without_waiting() -> None:
     entered = asyncio.Event()
 
     async def program(url: str) -> None:
-        async with harebell.connect(url, timeout=10, recovery=None) as connection, connection.channel():
+        async with harebell.connect(url, timeout=60, recovery=None) as connection, connection.channel():
             entered.set()
             await asyncio.Event().wait()
 
@@ -659,21 +659,21 @@ async def test_a_broker_that_reads_only_while_it_is_read_from(face: str) -> None
     publications = [Publication(BIG, "", "q", True)] * RETURNED
 
     def block(url: str) -> None:
-        with connect_blocking(url, timeout=20) as connection:
+        with connect_blocking(url, timeout=60) as connection:
             channel = connection.channel()
             channel.confirm_select()
             with pytest.raises(errors.Unroutable, match=f"{RETURNED} of {RETURNED}"):
-                channel.publish_many(publications, timeout=20)
+                channel.publish_many(publications, timeout=60)
 
     async with scripted(answer_at_length, receive_buffer=4096) as url:
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with harebell.connect(url, timeout=20, recovery=None) as connection:
+        async with harebell.connect(url, timeout=60, recovery=None) as connection:
             channel = await connection.channel()
             await channel.confirm_select()
             with pytest.raises(errors.Unroutable, match=f"{RETURNED} of {RETURNED}"):
-                await channel.publish_many(publications, timeout=20)
+                await channel.publish_many(publications, timeout=60)
 
 
 async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
@@ -688,7 +688,7 @@ async def test_publishers_wait_for_a_broker_that_does_not_read() -> None:
             await peer.expect(Content)
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=20, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         sent = 0
 
@@ -731,7 +731,7 @@ async def test_unread_deliveries_stop_the_reading_until_they_are_taken(monkeypat
         peer.send(number, m.QueuePurgeOk(3))
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=20, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         async with channel.consume("q", no_ack=True) as consumer:
             asked.set()
@@ -768,7 +768,7 @@ async def test_a_large_backlog_does_not_starve_other_tasks() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         async with channel.consume("q") as consumer:
             await until(lambda: consumer.buffered == 5000)
@@ -794,7 +794,7 @@ async def test_acks_of_one_turn_leave_in_one_write(monkeypatch: pytest.MonkeyPat
             assert (await peer.expect(m.BasicAck)).delivery_tag == tag
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         writes = 0
         flush_now = wire.AsyncCore.flush_now
@@ -823,7 +823,7 @@ async def test_publishing_into_a_connection_that_was_cut(face: str) -> None:
         peer.writer.transport.abort()
 
     def block(url: str) -> None:
-        with connect_blocking(url, timeout=10, recovery=None) as connection:
+        with connect_blocking(url, timeout=60, recovery=None) as connection:
             channel = connection.channel()
             with pytest.raises((errors.ConnectionLost, errors.ChannelClosed)):
                 while True:
@@ -835,7 +835,7 @@ async def test_publishing_into_a_connection_that_was_cut(face: str) -> None:
         if face == "blocking":
             await asyncio.to_thread(block, url)
             return
-        async with harebell.connect(url, timeout=10, recovery=None) as connection:
+        async with harebell.connect(url, timeout=60, recovery=None) as connection:
             channel = await connection.channel()
             with pytest.raises((errors.ConnectionLost, errors.ChannelClosed)):
                 while True:
@@ -852,7 +852,7 @@ async def test_two_tasks_that_start_a_consumer_subscribe_once() -> None:
             peer.send_content(number, m.BasicDeliver(tag, n, False, "", "q"), b"")
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         consumer = (await connection.channel()).consume("q")
         first, second = await asyncio.gather(anext(consumer), anext(consumer))
         assert {first.delivery_tag, second.delivery_tag} == {1, 2}
@@ -868,7 +868,7 @@ async def test_what_the_program_raised_is_not_hidden_by_a_close_that_fails() -> 
 
     async with scripted(script) as url:
         with pytest.raises(ValueError, match="the program's own"):
-            async with harebell.connect(url, timeout=10, recovery=None) as connection, connection.channel() as channel:
+            async with harebell.connect(url, timeout=60, recovery=None) as connection, connection.channel() as channel:
                 async with channel.consume("q"):
                     raise ValueError("the program's own")
 
@@ -886,7 +886,7 @@ async def test_a_program_that_fails_ends() -> None:
                 await peer.next()
 
     async def program(url: str) -> None:
-        connection = await harebell.connect(url, timeout=10, recovery=None)
+        connection = await harebell.connect(url, timeout=60, recovery=None)
         consumer = (await connection.channel()).consume("q")
         await consumer.start()
         waiting = asyncio.ensure_future(anext(consumer))

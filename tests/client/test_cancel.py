@@ -40,7 +40,7 @@ async def at_each(
     """Cancel the program at its first suspension, its second, ... until it gets through; check after each."""
     for at in range(1, MOST):
         cancelled = await cancelled_at(program(), at, moment)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await check()
         if not cancelled:
             assert at > 1, "it never waited"
@@ -60,12 +60,12 @@ async def ready(channel: Channel, queue: str, count: int) -> None:
 
 async def test_connect(broker_url: str, moment: Moment) -> None:
     async def program() -> None:
-        connection = await harebell.connect(broker_url, timeout=20, recovery=FAST)
+        connection = await harebell.connect(broker_url, timeout=60, recovery=FAST)
         connection.recovery.say_goodbye()
         await connection.wait_closed()
 
     async def check() -> None:
-        async with harebell.connect(broker_url, timeout=20):
+        async with harebell.connect(broker_url, timeout=60):
             pass
 
     await at_each(moment, program, check)
@@ -77,7 +77,7 @@ async def test_the_whole_of_a_program(broker_url: str, moment: Moment, name: str
 
     async def program() -> None:
         queue = f"{name}.{next(runs)}"  # a broker may delete that of a lost connection later
-        async with harebell.connect(broker_url, timeout=20, recovery=FAST) as connection:
+        async with harebell.connect(broker_url, timeout=60, recovery=FAST) as connection:
             async with connection.channel() as channel:
                 await channel.queue_declare(queue, exclusive=True)
                 await channel.confirm_select()
@@ -234,7 +234,7 @@ async def test_closing_a_connection(broker_url: str, moment: Moment) -> None:
         for connection in opened:
             assert connection.is_closed
             assert isinstance(await connection.wait_closed(), errors.ChannelClosed)
-        opened[:] = [await harebell.connect(broker_url, timeout=20, recovery=FAST)]
+        opened[:] = [await harebell.connect(broker_url, timeout=60, recovery=FAST)]
         await opened[0].channel()
 
     await check()
@@ -294,7 +294,7 @@ async def test_workers(connection: Connection, channel: Channel, moment: Moment,
 
 async def test_a_remote_call(connection: Connection, channel: Channel, moment: Moment, queue: str) -> None:
     async def program() -> None:
-        async with connection.rpc(timeout=20) as rpc:
+        async with connection.rpc(timeout=60) as rpc:
             assert (await rpc.call(b"hello", queue)).body == b"HELLO"
 
     async with connection.serve(queue, lambda delivery: delivery.body.upper()):
@@ -337,7 +337,7 @@ async def recovery_met_at(
     at: int, moment: Moment, what: str, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> int:
     """One recovery that is met at this suspension; how many it had, at least."""
-    async with harebell.connect(url, timeout=20, recovery=FAST) as connection:
+    async with harebell.connect(url, timeout=60, recovery=FAST) as connection:
         channel = await connection.channel()
         await channel.queue_declare(name, exclusive=True)
         await channel.queue_bind(name, "amq.direct", name)
@@ -379,7 +379,7 @@ async def recovery_met_at(
             parked = asyncio.ensure_future(channel.queue_declare(name, passive=True))
             await asyncio.sleep(0)
             connection.test().disconnect_transport()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 (result,) = await asyncio.gather(parked, return_exceptions=True)
             await asyncio.gather(*closing)
         if closing:
@@ -387,7 +387,7 @@ async def recovery_met_at(
             assert isinstance(result, errors.ChannelClosed | harebell.QueueInfo), result
             assert not connection.recovery.tasks
         else:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert (await channel.queue_declare(name, passive=True)).consumer_count == 1
                 assert await channel.publish(b"m", "amq.direct", name, mandatory=True)
                 (await anext(consumer)).ack()

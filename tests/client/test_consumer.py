@@ -113,7 +113,7 @@ async def test_a_cancelled_iteration_gives_back_the_rest(channel: Channel, queue
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await channel.queue_declare(queue, passive=True)).consumer_count:
             pass
     await ready(channel, queue, 4)  # the one that was handed out is the program's to settle
@@ -153,7 +153,7 @@ async def test_several_tasks_share_a_consumer(channel: Channel, queue: str) -> N
 
         workers = [asyncio.create_task(work()) for _ in range(5)]
         await channel.publish_many([Publication(str(n).encode(), "", queue) for n in range(300)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await done.wait()
     await asyncio.gather(*workers)  # leaving the block has ended their iterations
     assert sorted(seen, key=int) == [str(n).encode() for n in range(300)]
@@ -197,7 +197,7 @@ async def test_multiple_leaves_out_what_lies_in_a_buffer(channel: Channel, queue
     await fill(channel, second, 50)
     async with channel.consume(queue) as one, channel.consume(second) as other:
         seen = [await anext(one), *[await anext(other) for _ in range(5)]]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while one.buffered + other.buffered < 94:
                 await channel.queue_inspect(queue)
         if how == "all":
@@ -267,7 +267,7 @@ async def test_leaving_a_stream_early_costs_nobody_the_connection(channel: Chann
         for _ in range(2):
             async with channel.consume(name, prefetch=20, arguments={"x-stream-offset": "first"}) as consumer:
                 assert (await anext(consumer)).stream_offset == 0
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while consumer.buffered < 19:
                         await channel.queue_declare(name, passive=True)
             assert channel.is_open
@@ -383,7 +383,7 @@ async def test_a_batch_waits_for_the_first_and_then_so_long_for_the_rest(channel
         receiving = asyncio.ensure_future(consumer.receive(10, within=60))
         for n in range(3):
             await channel.publish(b"%d" % n, "", queue)
-        async with asyncio.timeout(10):  # more than the prefetch cannot come
+        async with asyncio.timeout(60):  # more than the prefetch cannot come
             batch = await receiving
         assert [delivery.body for delivery in batch] == [b"0", b"1", b"2"]
         batch[-1].ack(multiple=True)
@@ -418,7 +418,7 @@ async def test_a_cancelled_batch_leaves_its_deliveries_to_others(channel: Channe
         while not consumer.buffered and not taking.done():
             await channel.queue_inspect(queue)
         receiving.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await taking).body == b"0"
         with pytest.raises(asyncio.CancelledError):
             await receiving

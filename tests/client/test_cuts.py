@@ -40,7 +40,7 @@ def broker_of(url: str, harebell_url: str) -> str:
 async def proxied(url: str) -> AsyncIterator[tuple[FaultProxy, Connection]]:
     async with FaultProxy(urlsplit(url).hostname or "", urlsplit(url).port or 0) as proxy:
         through = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
-        async with harebell.connect(through, timeout=30, recovery=FAST) as connection:
+        async with harebell.connect(through, timeout=60, recovery=FAST) as connection:
             yield proxy, connection
 
 
@@ -139,7 +139,7 @@ async def test_every_delivery_is_acked_or_delivered_again(
             await publisher.publish_many([Publication(body, "", name) for body in bodies])
             waiting = set(bodies)  # for an acknowledgement that nothing went wrong with
             while waiting:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     delivery = await anext(consumer)
                 assert delivery.delivery_tag == last_tag + 1  # without a gap, over every cut
                 last_tag = delivery.delivery_tag
@@ -192,7 +192,7 @@ async def test_acks_are_never_taken_for_those_of_another_delivery(harebell_url: 
         for n in range(2000):
             if len(done) == 200:
                 break
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 held.append(await anext(consumer))
             if n % 5 == 4:
                 ack(held[len(held) // 2], multiple=n % 2 == 0)
@@ -305,7 +305,7 @@ async def test_a_subscription_and_its_cancellation(broker_url: str, name: str) -
         for direction, count, inside in frame_cuts(6):
             await publisher.publish(b"m", "", name)
             proxy.cut_after_frames(count, direction, inside=inside)
-            async with asyncio.timeout(20), channel.consume(name, prefetch=1) as consumer:
+            async with asyncio.timeout(60), channel.consume(name, prefetch=1) as consumer:
                 while True:
                     try:
                         (await anext(consumer)).ack()
@@ -329,13 +329,13 @@ async def test_an_opening_that_is_cut_raises_and_a_patient_one_connects(broker_u
                 continue
             proxy.cut_after_frames(count, direction, inside=inside)
             with pytest.raises(errors.ConnectionLost) as caught:
-                await harebell.connect(url, timeout=20)
+                await harebell.connect(url, timeout=60)
             assert f":{proxy.port}" in str(caught.value)
             proxy.cut_after_frames(count, direction, inside=inside)
             recovery = harebell.Recovery(backoff=harebell.Backoff(0.001, 0.01), first="retry")
-            async with harebell.connect(url, timeout=20, recovery=recovery) as connection, connection.channel():
+            async with harebell.connect(url, timeout=60, recovery=recovery) as connection, connection.channel():
                 assert connection.is_open
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await proxy.wait_connections(0)  # no socket is left
 
 
@@ -344,7 +344,7 @@ async def test_a_goodbye_that_is_cut_is_one_all_the_same(broker_url: str) -> Non
         async with proxied(broker_url) as (proxy, connection):
             channel = await connection.channel()
             proxy.cut_after_frames(count, direction, inside=inside)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await channel.close()
                 await connection.close()
             assert channel.is_closed

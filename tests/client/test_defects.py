@@ -25,7 +25,7 @@ async def test_a6_01_an_ack_after_a_reconnect_names_the_delivery_on_the_wire(
     consumer = channel.consume(name)
     for n in range(1, 6):
         await other.publish(b"m", "", name)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             delivery = await anext(consumer)
         assert (delivery.delivery_tag, delivery.redelivered) == (n, False)
         delivery.ack()
@@ -77,7 +77,7 @@ async def test_a6_11_publish_tags_are_right_however_late_somebody_asks_for_them(
     await connection.test().force_reconnect()
     confirmations = channel.confirmations()
     assert await channel.send(b"m", "", queue) == 4
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         confirmation = await anext(confirmations)
     assert (confirmation.publish_tag, confirmation.acked) == (4, True)
 
@@ -89,7 +89,7 @@ async def test_a6_12_close_does_not_wait_for_the_next_attempt(broker_url: str) -
     connection.test().disconnect_transport()
     parked = asyncio.ensure_future(channel.queue_declare("q", timeout=1e6))
     await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await connection.close()
         with pytest.raises(errors.ChannelClosed):
             await parked

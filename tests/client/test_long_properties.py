@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  counts of another task, which has no event
             await asyncio.sleep(0)
 
@@ -146,7 +146,7 @@ async def test_one_is_refused_and_the_others_go_on(
     harebell_url: str, way: Callable[[Channel, Connection], Awaitable[object]], confirm: bool, name: str
 ) -> None:
     async with (
-        harebell.connect(short_frames(harebell_url), timeout=20, recovery=None) as connection,
+        harebell.connect(short_frames(harebell_url), timeout=60, recovery=None) as connection,
         somebody_else(connection, name),
         connection.channel() as channel,
     ):
@@ -163,7 +163,7 @@ async def test_one_is_refused_and_the_others_go_on(
 
 async def test_a_producer_goes_on_behind_one_that_the_next_broker_cannot_take(harebell_url: str) -> None:
     """Orphaned under on_orphan="retry"; the broker that the connection comes back to has shorter frames."""
-    async with harebell.connect(harebell_url, timeout=20) as connection:
+    async with harebell.connect(harebell_url, timeout=60) as connection:
         async with connection.producer(on_orphan="retry", mandatory=False) as producer:
             long, fine = (
                 await producer.publish_soon(MESSAGE, "nowhere"),
@@ -212,7 +212,7 @@ def blocking_ways() -> list[Callable[[Any], object]]:
 @pytest.mark.parametrize("way", blocking_ways(), ids=lambda way: way.__name__)
 async def test_a_blocking_channel(harebell_url: str, way: Callable[[Any], object], name: str) -> None:
     def run() -> None:
-        with connect(short_frames(harebell_url), timeout=20, recovery=None) as connection:
+        with connect(short_frames(harebell_url), timeout=60, recovery=None) as connection:
             channel, other = connection.channel(), connection.channel()
             for each in (channel, other):
                 each.confirm_select()

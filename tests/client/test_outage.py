@@ -38,7 +38,7 @@ async def test_calls_wait_for_the_end_of_the_outage(connection: Connection, chan
         ]
         await asyncio.sleep(0)
         assert not any(call.done() for call in calls)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*calls)
     assert connection.state == "open"
 
@@ -140,7 +140,7 @@ async def test_a_repeated_call_outlasts_the_lock_of_the_dead_connection(name: st
         peer.send(number, m.QueueDeclareOk(name, 0, 0))
         await peer.goodbye()
 
-    async with scripted(cut_and_locked) as url, harebell.connect(url, timeout=10, recovery=FAST) as connection:
+    async with scripted(cut_and_locked) as url, harebell.connect(url, timeout=60, recovery=FAST) as connection:
         channel = await connection.channel()
         assert (await channel.queue_declare(name, exclusive=True)).name == name
 
@@ -150,7 +150,7 @@ async def test_a_lock_that_stays_is_told_at_the_deadline(
 ) -> None:
     await other.queue_declare(name, exclusive=True)
     with pytest.raises(errors.ResourceLocked):  # a call that nothing has cut is not made again
-        await channel.queue_declare(name, exclusive=True, timeout=10)
+        await channel.queue_declare(name, exclusive=True, timeout=60)
     call = asyncio.ensure_future(channel.queue_declare(name, exclusive=True, timeout=0.3))
     await asyncio.sleep(0)
     connection.test().disconnect_transport()
@@ -388,7 +388,7 @@ async def test_several_hosts(broker_url: str) -> None:
     host, port = urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0
     async with FaultProxy(host, port) as one, FaultProxy(host, port) as two:
         urls = [f"amqp://guest:guest@{proxy.host}:{proxy.port}/" for proxy in (one, two)]
-        async with harebell.connect(urls, timeout=20, recovery=FAST) as connection:
+        async with harebell.connect(urls, timeout=60, recovery=FAST) as connection:
             assert (connection.parameters.port, two.accepted) == (one.port, 0)
             one.refuse()
             signal = connection.test().signal_on_reconnect()
@@ -415,7 +415,7 @@ async def test_credentials_are_asked_at_each_dial(broker_url: str) -> None:
         return "guest", "wrong" if asked == 3 else "guest"
 
     wrong = broker_url.replace("guest:guest", "nobody:nothing")
-    async with harebell.connect(wrong, timeout=20, recovery=FAST, credentials=credentials) as connection:
+    async with harebell.connect(wrong, timeout=60, recovery=FAST, credentials=credentials) as connection:
         events = connection.events()
         await connection.test().force_reconnect()
         assert asked == 4
@@ -433,7 +433,7 @@ async def test_a_new_secret_is_used_for_the_next_dial(any_rabbitmq: RabbitMQ, na
     any_rabbitmq.evaluate(f'{users}:add_user({user}, <<"old">>, {by})')
     any_rabbitmq.evaluate(f'{users}:set_permissions({user}, <<"/">>, <<".*">>, <<".*">>, <<".*">>, {by})')
     url = any_rabbitmq.url.replace("guest:guest", f"{name}:old")
-    async with harebell.connect(url, timeout=20, recovery=FAST) as connection:
+    async with harebell.connect(url, timeout=60, recovery=FAST) as connection:
         any_rabbitmq.evaluate(f'{users}:change_password({user}, <<"new">>, {by})')
         await connection.update_secret("new", "rotation")
         await connection.test().force_reconnect()
@@ -471,7 +471,7 @@ async def test_a_loss_while_coming_back_is_one_more_attempt(broker_url: str, nam
     host, port = urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0
     async with FaultProxy(host, port) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
-        async with harebell.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+        async with harebell.connect(url, timeout=60, recovery=FAST) as connection, connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             await channel.queue_bind(name, "amq.direct", name)
             consumer = channel.consume(name, prefetch=7)
@@ -490,7 +490,7 @@ async def test_a_loss_while_coming_back_is_one_more_attempt(broker_url: str, nam
                 proxy.no_cut()  # this return may have needed fewer bytes than the one that was measured
                 confirmation = await channel.publish(b"m", "amq.direct", name, mandatory=True)
                 assert confirmation is not None
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     (await anext(consumer)).ack()
             assert (await channel.queue_declare(name, passive=True)).consumer_count == 1
 
@@ -508,7 +508,7 @@ async def test_a_channel_that_fails_while_others_are_still_coming_back(
     monkeypatch.setattr(slow.recovery, "_restore", held_up)
     signal = connection.test().signal_on_reconnect()
     connection.test().disconnect_transport()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while channel.test().reconnection_count < 2:  # noqa: ASYNC110  there is no event for half a recovery
             await asyncio.sleep(0)
     with pytest.raises(errors.NotFound):
@@ -516,7 +516,7 @@ async def test_a_channel_that_fails_while_others_are_still_coming_back(
     go_on.set()
     await signal.wait()
     for one in (channel, slow):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await one.exchange_declare("amq.direct", passive=True)
 
 
@@ -525,7 +525,7 @@ async def test_a_network_that_goes_quiet(broker_url: str, name: str, how: str) -
     """An end of stream is seen at once, a silence by the missing heartbeats."""
     async with FaultProxy(urlsplit(broker_url).hostname or "", urlsplit(broker_url).port or 0) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/?heartbeat=1"
-        async with harebell.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+        async with harebell.connect(url, timeout=60, recovery=FAST) as connection, connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             events, signal = connection.events(), connection.test().signal_on_reconnect()
             if how == "half-close":
@@ -577,9 +577,9 @@ async def test_cancelled_at_every_await(connection: Connection, name: str, outag
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await channel.queue_declare(name, passive=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await eventually(lambda: _unused(channel, name))
         await channel.queue_delete(name)
     assert list(connection.recovery.channels) == [channel.recovery]
@@ -595,7 +595,7 @@ async def test_a_broker_that_is_restarted(name: str) -> None:
     broker = Broker()
     await broker.start()
     port = urlsplit(broker.url).port
-    async with harebell.connect(broker.url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+    async with harebell.connect(broker.url, timeout=60, recovery=FAST) as connection, connection.channel() as channel:
         await channel.exchange_declare(name, "topic", durable=True)
         await channel.queue_declare(name, durable=True)
         await channel.queue_bind(name, name, "#")
@@ -608,7 +608,7 @@ async def test_a_broker_that_is_restarted(name: str) -> None:
         async with Broker(port=port):
             await next_of(events, e.Recovered)
             assert (await published) is not None
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert (await anext(consumer)).body == b"after"
             await connection.close()
 

@@ -38,11 +38,11 @@ async def test_c02_a_consumer_that_the_broker_cancelled_is_told_and_may_consume_
     await others.start()
     await other.queue_delete(name)
     with pytest.raises(errors.ConsumerCancelled, match="declare it and consume again"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await anext(consumer)
     await channel.queue_declare(name, exclusive=True)
     await channel.publish(b"m", "", name)
-    async with asyncio.timeout(10), channel.consume(name) as again:
+    async with asyncio.timeout(60), channel.consume(name) as again:
         (await anext(again)).ack()
     assert channel.test().reconnection_count == connection.test().reconnection_count == 1
 
@@ -108,7 +108,7 @@ async def test_c08_a_confirm_for_nothing_disturbs_no_other() -> None:
             peer.send(number, m.BasicAck(tag))  # said twice
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         for tag in (1, 2, 3):
@@ -151,7 +151,7 @@ async def test_c08_publishers_wait_for_a_blocked_broker_and_for_no_longer_than_t
 ) -> None:
     """Over a reconnect too: the broker tells the new connection as well."""
     url, set_alarm, clear_alarm = alarm
-    async with harebell.connect(url, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+    async with harebell.connect(url, timeout=60, recovery=FAST) as connection, connection.channel() as channel:
         events = connection.events()
         await channel.queue_declare(name, exclusive=True)
         await channel.confirm_select()
@@ -217,7 +217,7 @@ async def test_c11_confirms_of_several_with_holes_and_of_what_is_settled_already
         peer.send(number, m.BasicAck(0, True))  # all the rest
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=10, recovery=None) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         results = await asyncio.gather(*[channel.publish(b"m", "", "q") for _ in range(8)], return_exceptions=True)
@@ -233,7 +233,7 @@ async def test_c13_a_commit_past_its_deadline_costs_no_connection(broker_url: st
     recovery = FAST if recovers else None
     async with FaultProxy(address.hostname or "", address.port or 0) as proxy:
         url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"
-        async with harebell.connect(url, timeout=20, recovery=recovery) as connection, connection.channel() as channel:
+        async with harebell.connect(url, timeout=60, recovery=recovery) as connection, connection.channel() as channel:
             await channel.queue_declare(name, exclusive=True)
             await channel.tx_select()
             await channel.publish(b"late", "", name)
@@ -259,10 +259,10 @@ async def test_c14_acks_from_two_connections_ago(connection: Connection, channel
     consumer = channel.consume(queue)
     old: list[harebell.Delivery] = []
     for _ in range(3):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             old.append(await anext(consumer))
         await connection.test().force_reconnect()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         last = await anext(consumer)
     for delivery in old:
         with pytest.raises(errors.AcknowledgeOrphans):
@@ -326,7 +326,7 @@ async def test_c20_a_program_leaves_a_dead_network_in_its_own_time(broker_url: s
 
     address = urlsplit(broker_url)
     async with FaultProxy(address.hostname or "", address.port or 0) as proxy:
-        connection = await harebell.connect(f"amqp://guest:guest@{proxy.host}:{proxy.port}/", timeout=20, recovery=FAST)
+        connection = await harebell.connect(f"amqp://guest:guest@{proxy.host}:{proxy.port}/", timeout=60, recovery=FAST)
         channel = await connection.channel()
         if how == "stalled":
             proxy.stall()
@@ -334,7 +334,7 @@ async def test_c20_a_program_leaves_a_dead_network_in_its_own_time(broker_url: s
             proxy.half_close("to_server")
         asked = asyncio.ensure_future(channel.queue_declare("q", passive=True))
         await asyncio.sleep(0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await connection.close(timeout=0.05)
             with pytest.raises(errors.HarebellError):
                 await asked

@@ -46,7 +46,7 @@ async def tls_port(harebell_url: str) -> AsyncIterator[int]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     yield server.sockets[0].getsockname()[1]
     server.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*pumps)
 
 
@@ -77,7 +77,7 @@ async def test_asyncio_over_tls(tls_port: int, name: str) -> None:
 
 async def test_blocking_over_tls(tls_port: int, name: str) -> None:
     def block() -> None:
-        with connect_blocking(f"amqps://localhost:{tls_port}/?cacertfile={CERTIFICATE}", timeout=20) as connection:
+        with connect_blocking(f"amqps://localhost:{tls_port}/?cacertfile={CERTIFICATE}", timeout=60) as connection:
             channel = connection.channel()
             channel.queue_declare(name, exclusive=True)
             channel.confirm_select()
@@ -97,7 +97,7 @@ async def test_an_unknown_certificate_is_refused(tls_port: int, face: str) -> No
         if face == "asyncio":
             await harebell.connect(f"amqps://localhost:{tls_port}/")
         else:
-            await asyncio.to_thread(connect_blocking, f"amqps://localhost:{tls_port}/", timeout=10)
+            await asyncio.to_thread(connect_blocking, f"amqps://localhost:{tls_port}/", timeout=60)
 
 
 async def test_a_wrong_name_is_refused_and_can_be_given(tls_port: int) -> None:

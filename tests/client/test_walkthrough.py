@@ -66,7 +66,7 @@ async def test_delivery_tag_continuity(broker_url: str, name: str) -> None:
     worker = asyncio.create_task(work())
     for i in range(10):
         await publish_channel.publish(f"message {i}".encode(), "", queue.name)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for _ in range(10):
             await complete.acquire()
     assert (await publish_channel.queue_declare(queue.name, passive=True)).message_count == 0
@@ -140,11 +140,11 @@ async def test_publishing_tag_continuity(broker_url: str, name: str) -> None:
     watcher = asyncio.create_task(watch())
     await channel.queue_declare(name, auto_delete=True)
     for i in range(10):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await received.acquire()
         await channel.test().force_reconnect()
         await channel.send(f"message {i}".encode(), "", name)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await received.acquire()
     await channel.queue_delete(name)
     await connection.close()

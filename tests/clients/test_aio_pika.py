@@ -68,5 +68,5 @@ async def test_a_stream() -> None:
             await message.ack()
 
         await stream.consume(take, arguments={"x-stream-offset": "first"})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert [await got.get() for _ in range(10)] == [(number, b"%d" % number) for number in range(10)]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="in
 def tool(broker: BrokerThread, name: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     url = f"amqp://guest:guest@127.0.0.1:{broker.port}"
     return subprocess.run(
-        [f"amqp-{name}", "--url", url, *arguments], input=stdin, capture_output=True, timeout=20, check=False
+        [f"amqp-{name}", "--url", url, *arguments], input=stdin, capture_output=True, timeout=60, check=False
     )
 
 
@@ -48,7 +48,7 @@ def test_consume_from_an_exchange(broker: BrokerThread) -> None:
         while not _bound(broker) and time.monotonic() < deadline:
             assert consumer.poll() is None
         assert tool(broker, "publish", "-e", "amq.topic", "-r", "a.b", "-b", "hi").returncode == 0
-        assert consumer.communicate(timeout=20)[0] == b"hi"
+        assert consumer.communicate(timeout=60)[0] == b"hi"
 
 
 def _bound(broker: BrokerThread) -> bool:

@@ -16,7 +16,7 @@ def test_a_simple_queue(broker: BrokerThread) -> None:
     with kombu.Connection(broker.broker.url) as connection:
         queue = connection.SimpleQueue("simple")
         queue.put({"a": 1})
-        message = queue.get(timeout=10)
+        message = queue.get(timeout=60)
         message.ack()
         queue.close()
         assert message.payload == {"a": 1}
@@ -34,7 +34,7 @@ def test_confirms_and_consuming(broker: BrokerThread) -> None:
             message.ack()
 
         with connection.Consumer(queue, callbacks=[take]):
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=60)
         assert got == [{"n": 1}]
 
 
@@ -61,7 +61,7 @@ def test_a_time_to_live_and_a_queue_that_expires(broker: BrokerThread) -> None:
             got.append(message.headers["x-death"])
 
         with connection.Consumer(dead, callbacks=[take], no_ack=True):
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=60)
         assert [death["reason"] for (death,) in got] == ["expired"]
 
 
@@ -101,8 +101,8 @@ def test_a_consumer_and_producer_mixin(broker: BrokerThread) -> None:
                     declare=[kombu.Queue("requests")],
                 )  # fmt: skip
             while len(got) < 3:
-                connection.drain_events(timeout=10)
-    thread.join(10)
+                connection.drain_events(timeout=60)
+    thread.join(60)
     assert not thread.is_alive()
     assert got == [("3", 6), ("21", 42), ("0", 0)]
 
@@ -123,8 +123,8 @@ def test_broadcast(broker: BrokerThread) -> None:
             consumers.append(connection.Consumer([queue], callbacks=[take], no_ack=True))
             consumers[-1].consume()
         one.Producer().publish("hello", exchange=kombu.Exchange("news", "fanout"))
-        one.drain_events(timeout=10)
-        two.drain_events(timeout=10)
+        one.drain_events(timeout=60)
+        two.drain_events(timeout=60)
         assert got == [(0, "hello"), (1, "hello")]
         for consumer in consumers:
             consumer.cancel()

@@ -83,7 +83,7 @@ async def test_asyncio_connection(broker: BrokerThread) -> None:
         done.set()
 
     AsyncioConnection(pika.URLParameters(broker.broker.url), on_open_callback=flow.opened, on_close_callback=closed)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await done.wait()
     flow.check()
 

@@ -90,7 +90,7 @@ def test_kombu_rpc(broker: BrokerThread) -> None:
         assert "832040" in finish(start(broker, examples / "rpc_client.py"))  # the thirtieth Fibonacci number
     finally:
         server.terminate()
-        server.communicate(timeout=30)
+        server.communicate(timeout=60)
 
 
 def test_kombu_complete(broker: BrokerThread) -> None:
@@ -103,4 +103,4 @@ def test_kombu_complete(broker: BrokerThread) -> None:
         assert receiver.stdout.readline() == "Received message: {'hello': 'world'}\n"
     finally:
         receiver.terminate()
-        receiver.communicate(timeout=30)
+        receiver.communicate(timeout=60)

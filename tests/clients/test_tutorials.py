@@ -56,7 +56,7 @@ def ready(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
 
 
 def output(process: subprocess.Popen[str], code: int = 0) -> list[str]:
-    text = process.communicate(timeout=30)[0]
+    text = process.communicate(timeout=60)[0]
     assert process.returncode == code, text
     return text.splitlines()
 

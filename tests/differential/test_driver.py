@@ -33,7 +33,7 @@ def stall(broker: BrokerThread) -> threading.Thread:
 
     thread = threading.Thread(target=broker.run, args=(stand,))
     thread.start()
-    assert stands.wait(30)
+    assert stands.wait(60)
     return thread
 
 

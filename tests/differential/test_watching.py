@@ -96,7 +96,7 @@ class Rabbit:
         self.server, self.port, self.management = server, server.port, management
 
     def api(self, path: str) -> Any:
-        with urllib.request.urlopen(self._request(path), timeout=30) as answer:
+        with urllib.request.urlopen(self._request(path), timeout=60) as answer:
             return json.load(answer)
 
     def _request(self, path: str, method: str = "GET", data: bytes | None = None) -> urllib.request.Request:
@@ -107,7 +107,7 @@ class Rabbit:
 
     def change(self, method: str, path: str, body: object = None) -> None:
         data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(self._request(path, method, data), timeout=30) as answer:
+        with urllib.request.urlopen(self._request(path, method, data), timeout=60) as answer:
             assert answer.status in (201, 204)
 
     def trace(self, on: bool) -> None:

@@ -81,7 +81,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._thread.start()
-        self.started.wait(30)
+        self.started.wait(60)
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()

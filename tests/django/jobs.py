@@ -49,4 +49,4 @@ def note(what: Any) -> float:
 
 @task  # type: ignore[untyped-decorator]
 def wait() -> bool:
-    return gate.wait(30)
+    return gate.wait(60)

@@ -53,7 +53,7 @@ async def test_coroutines(configure: Configure, work: Work) -> None:
     backend = configure(results="database")
     work(backend)
     result = await jobs.double.aenqueue("ab")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not result.is_finished:
             await asyncio.sleep(0.02)
             await result.arefresh()
@@ -373,7 +373,7 @@ def test_a_stop_drains(configure: Configure) -> None:
     time.sleep(0.2)
     assert stopping.is_alive()
     jobs.gate.set()
-    stopping.join(30)
+    stopping.join(60)
     assert finished(running).return_value is True
     for result in waiting:
         result.refresh()

@@ -60,7 +60,7 @@ def chat() -> Iterator[Chat]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -77,10 +77,10 @@ def test_two_windows_and_a_broker_that_is_restarted(chat: Chat) -> None:
         windows = [browser.new_page() for _ in range(2)]
         for window, page, name in zip(windows, chat.pages, ("ann", "bob"), strict=True):
             window.goto(page)
-            expect(window.locator("#state")).to_have_text("connected", timeout=15_000)
+            expect(window.locator("#state")).to_have_text("connected", timeout=60_000)
             window.get_by_label("your name").fill(name)
         for window in windows:
-            expect(window.locator("#people")).to_have_text("2", timeout=15_000)
+            expect(window.locator("#people")).to_have_text("2", timeout=60_000)
 
         def say(number: int, text: str) -> None:
             windows[number].get_by_label("your message").fill(text)
@@ -89,28 +89,28 @@ def test_two_windows_and_a_broker_that_is_restarted(chat: Chat) -> None:
         said = ["ann: hello", "bob: hello, ann"]
         say(0, "hello")
         for window in windows:
-            expect(window.locator("#messages li")).to_have_text(said[:1], timeout=15_000)
+            expect(window.locator("#messages li")).to_have_text(said[:1], timeout=60_000)
         say(1, "hello, ann")
         for window in windows:
-            expect(window.locator("#messages li")).to_have_text(said, timeout=15_000)
+            expect(window.locator("#messages li")).to_have_text(said, timeout=60_000)
         for turn in range(2):
             chat.restart_broker()
             said += [f"bob: after restart {turn}", f"ann: still here {turn}"]
             say(1, f"after restart {turn}")
             for window in windows:
-                expect(window.locator("#messages li")).to_have_text(said[:-1], timeout=20_000)
+                expect(window.locator("#messages li")).to_have_text(said[:-1], timeout=60_000)
             say(0, f"still here {turn}")
             for window in windows:
-                expect(window.locator("#messages li")).to_have_text(said, timeout=20_000)
+                expect(window.locator("#messages li")).to_have_text(said, timeout=60_000)
                 expect(window.locator("#state")).to_have_text("connected")
         say(1, "/count one two three")
         said += ["bob: /count one two three", "worker: 3 words"]
         for window in windows:
-            expect(window.locator("#messages li")).to_have_text(said, timeout=20_000)
+            expect(window.locator("#messages li")).to_have_text(said, timeout=60_000)
         windows[1].close()
-        expect(windows[0].locator("#people")).to_have_text("1", timeout=15_000)
+        expect(windows[0].locator("#people")).to_have_text("1", timeout=60_000)
         windows[0].evaluate("socket.close()")  # as when the server is restarted
-        expect(windows[0].locator("#state")).to_have_text("connected", timeout=15_000)
+        expect(windows[0].locator("#state")).to_have_text("connected", timeout=60_000)
         say(0, "back again")
-        expect(windows[0].locator("#messages li")).to_have_text([*said, "ann: back again"], timeout=15_000)
+        expect(windows[0].locator("#messages li")).to_have_text([*said, "ann: back again"], timeout=60_000)
         browser.close()

@@ -110,7 +110,7 @@ def harebell_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harebe
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    server, stop, loop = ready.get(timeout=30)
+    server, stop, loop = ready.get(timeout=60)
     yield server
     loop.call_soon_threadsafe(stop.set)
     thread.join()

@@ -91,7 +91,7 @@ def test_a_message_that_reaches_no_queue_fails_the_write(spark: SparkSession, br
 
 def test_properties_by_option_and_the_rows_that_reach_no_queue(spark: SparkSession, broker: Broker) -> None:
     queue, lost = broker.queue("stream"), broker.queue("stream")
-    with connect(broker.url, timeout=30) as connection, connection.channel() as channel:
+    with connect(broker.url, timeout=60) as connection, connection.channel() as channel:
         channel.exchange_declare(lost, "fanout", durable=True)
         channel.queue_bind(lost, lost)
         save(
@@ -150,7 +150,7 @@ def test_a_batch_that_is_replayed_can_be_told_apart(spark: SparkSession, broker:
         )
         query.awaitTermination()
 
-    with connect(broker.url, timeout=30) as connection, connection.channel() as channel:
+    with connect(broker.url, timeout=60) as connection, connection.channel() as channel:
         channel.exchange_declare(exchange, "fanout", durable=True)
         channel.queue_bind(plain, exchange)
         channel.queue_bind(dropping, exchange)

@@ -140,7 +140,7 @@ def scripted(
         yield f"{'amqps' if tls else 'amqp'}://a:b@localhost:{listener.getsockname()[1]}/", heard
     finally:
         listener.close()
-        thread.join(20)
+        thread.join(60)
 
 
 def answer(engine: Engine, channel: int, method: m.Method, heartbeat: int) -> None:

@@ -24,7 +24,7 @@ __all__ = ["EmbeddedBroker"]
 
 T = TypeVar("T")
 
-PATIENCE: Final = 30.0  # seconds for steps that take milliseconds on an idle machine
+PATIENCE: Final = 60.0  # seconds for steps that take milliseconds on an idle machine
 
 
 class EmbeddedBroker:

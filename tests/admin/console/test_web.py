@@ -24,7 +24,7 @@ from tests.wire import CAPABILITIES, Wire
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PICTURES = os.environ.get("HAREBELL_SCREENSHOTS")
-PATIENCE = 30_000  # milliseconds
+PATIENCE = 60_000  # milliseconds
 EVIL = '"><img src=x onerror=document.title=1>'
 """The name of everything; what would become a node if a view made markup of it."""
 

@@ -25,7 +25,7 @@ from harebell.protocol.v010.frames import PROTOCOL_HEADER
 from harebell.protocol.v010.session import Session
 from harebell.protocol.v091.codec import PROTOCOL_HEADER as OLD_HEADER
 
-END = 10.0
+END = 60.0
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_descriptor_in_use_by_a_sync_is_not_given_to_another_file() -> None:
     class Slow(Disk):
         def fdatasync(self, fd: int, /) -> None:
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             assert fd in self._open, "it was closed meanwhile"
             super().fsync(fd)
 
@@ -145,11 +145,11 @@ def test_a_descriptor_in_use_by_a_sync_is_not_given_to_another_file() -> None:
     go_on.clear()
     thread = threading.Thread(target=lambda: sync_files(pool, handles[:1]))
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     pool.close(handles[0])
     more = [pool.open(f"/data/more{number}", os.O_RDONLY | os.O_CREAT) for number in range(LEAST)]
     go_on.set()
-    thread.join(10)
+    thread.join(60)
     assert disk.open_files <= LEAST
     for handle in more:
         pool.close(handle)

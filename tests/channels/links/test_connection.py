@@ -21,8 +21,8 @@ HELLO = {"type": "hello"}
 async def test_a_waiting_receive_and_groups_live_on(
     broker_url: str, proxied_url: str, prefix: str, proxy: FaultProxy
 ) -> None:
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
-    other = ChannelLayer(broker_url, prefix=prefix, timeout=15)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=60)
+    other = ChannelLayer(broker_url, prefix=prefix, timeout=60)
     channel = await layer.new_channel()
     await layer.group_add("g", channel)
     for turn in range(3):
@@ -32,8 +32,8 @@ async def test_a_waiting_receive_and_groups_live_on(
         proxy.cut()
         await other.group_send("g", {"type": "x", "n": turn})
         await other.send("work", {"type": "y", "n": turn})
-        assert (await asyncio.wait_for(waiting, 15))["n"] == turn
-        assert (await asyncio.wait_for(shared, 15))["n"] == turn
+        assert (await asyncio.wait_for(waiting, 60))["n"] == turn
+        assert (await asyncio.wait_for(shared, 60))["n"] == turn
     await layer.close()
     await other.close()
 
@@ -42,7 +42,7 @@ async def test_each_message_arrives_once_while_connections_are_cut(
     proxied_url: str, prefix: str, proxy: FaultProxy
 ) -> None:
     url = proxied_url
-    layers = [ChannelLayer(url, prefix=prefix, timeout=30, capacity=5000) for _ in range(2)]
+    layers = [ChannelLayer(url, prefix=prefix, timeout=60, capacity=5000) for _ in range(2)]
     channels = [await layer.new_channel() for layer in layers]
     for layer, channel in zip(layers, channels, strict=True):
         await layer.group_add("g", channel)
@@ -74,7 +74,7 @@ async def test_each_message_arrives_once_while_connections_are_cut(
 async def test_a_send_without_a_broker_fails_in_time(
     broker_url: str, proxied_url: str, prefix: str, proxy: FaultProxy
 ) -> None:
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=60)
     await layer.send("work", HELLO)
     connection = layer.runtime.connection
     connection.settings = replace(connection.settings, timeout=0.5)
@@ -93,14 +93,14 @@ async def test_a_login_that_cannot_succeed_is_told_at_once(
     broker_url: str, prefix: str, user: str, vhost: str, error: type[errors.HarebellError]
 ) -> None:
     address = urlsplit(broker_url)
-    layer = ChannelLayer(f"amqp://{user}@{address.hostname}:{address.port}/{vhost}", prefix=prefix, timeout=30)
+    layer = ChannelLayer(f"amqp://{user}@{address.hostname}:{address.port}/{vhost}", prefix=prefix, timeout=60)
     for call in (layer.send, layer.group_send):
         with pytest.raises(error):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await call("work", HELLO)
     for receive in (layer.receive("work"), layer.new_channel()):
         with pytest.raises(error):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await receive
     await layer.close()
 
@@ -109,7 +109,7 @@ async def test_names_that_another_program_uses_are_told(
     broker_url: str, prefix: str, amqp: Channel, names: Names
 ) -> None:
     await amqp.exchange_declare(names.groups, "topic", durable=True)
-    layer = ChannelLayer(broker_url, prefix=prefix, timeout=15)
+    layer = ChannelLayer(broker_url, prefix=prefix, timeout=60)
     for _ in range(2):
         with pytest.raises(errors.InvalidArgument, match=f"exchange '{names.groups}' was declared by a process with"):
             await layer.send("work", HELLO)
@@ -122,10 +122,10 @@ async def test_a_broker_that_comes_later(
     proxied_url: str, prefix: str, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.refuse()
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=20)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=60)
     sending = asyncio.create_task(layer.send("work", HELLO))
     receiving = asyncio.create_task(layer.receive("work"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "the channel layer has no broker" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     proxy.accept()
@@ -139,16 +139,16 @@ async def test_a_layer_closed_while_it_connects_leaves_no_connection(
 ) -> None:
     for frames in range(1, 12, 2):  # in the middle of each step of connecting
         proxy.no_cut()
-        layer = ChannelLayer(proxied_url, prefix=f"{prefix}.{frames}", timeout=15)
+        layer = ChannelLayer(proxied_url, prefix=f"{prefix}.{frames}", timeout=60)
         proxy.stall("to_client")
         sending = asyncio.create_task(layer.send("work", HELLO))
         await proxy.wait_connections(1)
         closing = asyncio.create_task(layer.close())
         with pytest.raises(errors.ChannelClosed):
-            await asyncio.wait_for(sending, 15)
+            await asyncio.wait_for(sending, 60)
         await closing
         proxy.resume()
-        await asyncio.wait_for(proxy.wait_connections(0), 15)
+        await asyncio.wait_for(proxy.wait_connections(0), 60)
 
 
 async def test_a_closed_connection_stays_closed(layer: ChannelLayer) -> None:

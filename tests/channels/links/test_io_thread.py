@@ -17,7 +17,7 @@ HELLO = {"type": "hello"}
 
 @pytest.fixture
 def plain(broker_url: str, prefix: str) -> Iterator[ChannelLayer]:
-    layer = ChannelLayer(broker_url, prefix=prefix, expiry=20, timeout=15)
+    layer = ChannelLayer(broker_url, prefix=prefix, expiry=20, timeout=60)
     yield layer
     async_to_sync(layer.close)()
 
@@ -60,7 +60,7 @@ def test_two_loops_at_once_read_one_channel(plain: ChannelLayer) -> None:
 
     asyncio.run(send())
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert sorted(got) == list(range(20))
 
 
@@ -96,6 +96,6 @@ def test_a_forked_child_has_its_own(plain: ChannelLayer) -> None:
     answers = context.Queue()
     child = context.Process(target=_child, args=(plain, channel, answers))
     child.start()
-    assert answers.get(timeout=30) == "mine"
-    child.join(20)
+    assert answers.get(timeout=60) == "mine"
+    child.join(60)
     assert asyncio.run(plain.receive(channel)) == {"type": "from the child"}

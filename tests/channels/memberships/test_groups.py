@@ -21,7 +21,7 @@ HELLO = {"type": "hello"}
 
 async def has(layer: ChannelLayer, channel: str, message: Mapping[str, object]) -> bool:
     """Whether that is the channel's next message."""
-    return await asyncio.wait_for(layer.receive(channel), 15) == message
+    return await asyncio.wait_for(layer.receive(channel), 60) == message
 
 
 @pytest.mark.parametrize("expiry", [60.0, 0.4])
@@ -29,7 +29,7 @@ async def test_who_was_removed_during_an_outage_is_no_member_after_it(
     make: Make, proxied_url: str, prefix: str, proxy: FaultProxy, amqp: Channel, names: Names, expiry: float
 ) -> None:
     """Also when the outage has outlasted the process's queue, and all that was in it."""
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15, expiry=expiry)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=expiry)
     other = make(expiry=expiry)
     leaves, stays, comes = [await layer.new_channel() for _ in range(3)]
     for channel in (leaves, stays):
@@ -64,7 +64,7 @@ async def test_who_was_removed_during_an_outage_is_no_member_after_it(
 async def test_a_normal_channel_that_another_process_removed_stays_removed(
     make: Make, proxied_url: str, prefix: str, proxy: FaultProxy
 ) -> None:
-    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=15, expiry=5), make()
+    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=5), make()
     for channel in ("leaves", "stays"):
         await layer.group_add("g", channel)
     ready = await layer.new_channel()
@@ -81,7 +81,7 @@ async def test_a_normal_channel_that_another_process_removed_stays_removed(
 
 async def test_leaving_without_a_connection(make: Make, proxied_url: str, prefix: str, proxy: FaultProxy) -> None:
     """An own channel is no member at once; nothing waits for the broker."""
-    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=15, expiry=5), make()
+    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=5), make()
     channel = await layer.new_channel()
     await layer.group_add("g", channel)
     proxy.refuse()
@@ -91,7 +91,7 @@ async def test_leaving_without_a_connection(make: Make, proxied_url: str, prefix
         return layer.runtime.connection.link is None
 
     await until(lost)
-    await asyncio.wait_for(layer.group_discard("g", channel), 5)
+    await asyncio.wait_for(layer.group_discard("g", channel), 60)
     await other.group_send("g", HELLO)
     proxy.accept()
     await other.send(channel, {"type": "direct"})
@@ -104,7 +104,7 @@ async def test_what_another_process_said_before_comes_late(
     make: Make, proxied_url: str, prefix: str, proxy: FaultProxy, joins: bool
 ) -> None:
     """The owner hears that its channel joins after it has left, or that it leaves after it has joined again."""
-    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=30), make(expiry=60)
+    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60), make(expiry=60)
     channel = await layer.new_channel()
     members = layer.runtime.members
     if not joins:
@@ -133,7 +133,7 @@ async def test_dead_names_are_not_declared_again(
 ) -> None:
     """Names of channels that nobody reads are neither kept for ever nor asked for after an outage."""
     monkeypatch.setattr("harebell.channels.links.connection.DECLARED", 20)
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=60)
     for number in range(60):
         await layer.send(f"dead.{number}", HELLO)
     assert len(layer.runtime.connection.known_queues) == 20

@@ -30,7 +30,7 @@ HELLO = {"type": "hello"}
 @pytest.fixture
 async def far(broker_url: str, prefix: str, proxy: FaultProxy, proxied_url: str) -> AsyncIterator[ChannelLayer]:
     """A layer behind a proxy."""
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=60)
     yield layer
     await layer.close()
 
@@ -236,9 +236,9 @@ async def test_messages_that_wait_for_a_connection_end_with_the_layer(far: Chann
     proxy.resume()
     for send in sends:
         with pytest.raises(errors.ChannelClosed, match="closed"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await send
-    await asyncio.wait_for(proxy.wait_connections(0), 10)
+    await asyncio.wait_for(proxy.wait_connections(0), 60)
 
 
 async def test_messages_on_their_way_end_with_the_layer(far: ChannelLayer, proxy: FaultProxy) -> None:
@@ -257,7 +257,7 @@ async def test_messages_on_their_way_end_with_the_layer(far: ChannelLayer, proxy
     await closing
     for send in sends:
         with pytest.raises(errors.HarebellError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await send
 
 
@@ -270,7 +270,7 @@ async def test_a_broker_that_is_not_installed(prefix: str, monkeypatch: pytest.M
         layer = ChannelLayer("embedded://", prefix=prefix)
         for call in (layer.send("work", HELLO), layer.receive("work"), layer.group_send("g", HELLO)):
             with pytest.raises(ImportError, match=r"no harebell\.broker here"):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await call
     await layer.send("work", HELLO)  # each call tries again
     assert await layer.receive("work") == HELLO

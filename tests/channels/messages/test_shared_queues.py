@@ -62,7 +62,7 @@ async def test_a_reader_that_leaves_while_its_consumer_starts_takes_nothing_alon
     for number in range(5):
         await layer.send("work", {"type": "x", "n": number})
     for number in range(5):
-        assert (await asyncio.wait_for(layer.receive("work"), 10))["n"] == number
+        assert (await asyncio.wait_for(layer.receive("work"), 60))["n"] == number
 
     async def ended() -> bool:
         return await consumers(amqp, names.queue("work")) == 0
@@ -84,7 +84,7 @@ async def test_a_queue_deleted_under_a_reader_is_declared_again(
         await amqp.queue_delete(queue)
         await until(consumed)
         await layer.send("work", {"type": "x", "n": number})
-        assert (await asyncio.wait_for(waiting, 10))["n"] == number
+        assert (await asyncio.wait_for(waiting, 60))["n"] == number
 
 
 async def test_a_consumer_ends_with_its_last_reader(layer: ChannelLayer, amqp: Channel, names: Names) -> None:
@@ -108,7 +108,7 @@ async def test_a_control_message_is_nobodys(make: Make, make_sync: MakeSync, amq
     control = Message(MSGPACK, headers={"asgi_control": "who"})
     await amqp.publish(control, "", names.queue("work"))
     await layer.send("work", {"type": "after"})
-    assert await asyncio.wait_for(waiting, 10) == {"type": "after"}
+    assert await asyncio.wait_for(waiting, 60) == {"type": "after"}
     await layer.close()
     await amqp.publish(control, "", names.queue("work"))
     assert await asyncio.to_thread(sync.receive, ["work"]) == (None, None)
@@ -157,7 +157,7 @@ async def test_a_reader_whose_queue_is_refused_is_told_and_the_next_one_tries_ag
         assert [str(result) for result in results] == [str(refused)] * 3
         assert all(result is not refused for result in results)
     await layer.send("work", HELLO)
-    assert await asyncio.wait_for(layer.receive("work"), 10) == HELLO
+    assert await asyncio.wait_for(layer.receive("work"), 60) == HELLO
 
 
 async def test_an_error_that_may_pass_is_logged_and_tried_again(
@@ -190,13 +190,13 @@ async def arrives(layer: ChannelLayer, waiting: asyncio.Task[object]) -> object:
         return True
 
     await until(sent)
-    return await asyncio.wait_for(waiting, 10)
+    return await asyncio.wait_for(waiting, 60)
 
 
 async def entry_of(layer: ChannelLayer, channel: str) -> MailboxEntry:
     """The next entry of a channel, which no reader has secured yet; `done` must follow."""
     box = layer.runtime.shared_queues.reading(channel)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while (entry := box.take(0.0)) is None:
             await box.wait_entry(layer.runtime.thread)
     return entry
@@ -207,8 +207,8 @@ async def test_a_connection_lost_after_the_acknowledgement(
     broker_url: str, proxied_url: str, prefix: str, proxy: FaultProxy, processed: bool
 ) -> None:
     """The reader does not get the message, and it is counted: the broker may have removed it, or deliver it again."""
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
-    other = ChannelLayer(broker_url, prefix=prefix, timeout=15)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=60)
+    other = ChannelLayer(broker_url, prefix=prefix, timeout=60)
     for number in range(2):
         await other.send("work", {"type": "x", "n": number})
     runtime = layer.runtime
@@ -223,9 +223,9 @@ async def test_a_connection_lost_after_the_acknowledgement(
     await until(acknowledged)
     proxy.cut()
     proxy.resume()
-    assert not await asyncio.wait_for(securing, 15)
+    assert not await asyncio.wait_for(securing, 60)
     assert layer.statistics()["uncertain"] == 1
-    assert (await asyncio.wait_for(layer.receive("work"), 15))["n"] == int(processed)
+    assert (await asyncio.wait_for(layer.receive("work"), 60))["n"] == int(processed)
     runtime.shared_queues.done("work")
     await layer.close()
     await other.close()
@@ -234,13 +234,13 @@ async def test_a_connection_lost_after_the_acknowledgement(
 async def test_a_connection_lost_before_the_acknowledgement(
     broker_url: str, proxied_url: str, prefix: str, proxy: FaultProxy
 ) -> None:
-    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=15)
+    layer = ChannelLayer(proxied_url, prefix=prefix, timeout=60)
     await layer.send("work", HELLO)
     runtime = layer.runtime
     entry = await entry_of(layer, "work")
     again = asyncio.create_task(layer.receive("work"))
     proxy.cut()
-    assert await asyncio.wait_for(again, 15) == HELLO  # over the next connection
+    assert await asyncio.wait_for(again, 60) == HELLO  # over the next connection
     assert not await runtime.call(lambda: runtime.shared_queues.secure(entry))
     assert layer.statistics()["uncertain"] == 0
     runtime.shared_queues.done("work")
@@ -255,7 +255,7 @@ async def test_a_message_whose_reader_ended_goes_to_the_next_one(layer: ChannelL
     next_one = asyncio.create_task(layer.receive("work"))
     await asyncio.sleep(0)
     await layer.runtime.call(lambda: readers.disclaim(entry))
-    assert await asyncio.wait_for(next_one, 10) == HELLO
+    assert await asyncio.wait_for(next_one, 60) == HELLO
     readers.done("work")
 
 
@@ -271,7 +271,7 @@ async def test_without_a_next_one_it_goes_back_to_the_broker(layer: ChannelLayer
 
     await until(ended)
     await layer.runtime.call(lambda: readers.disclaim(entry))
-    assert await asyncio.wait_for(layer.receive("work"), 10) == HELLO
+    assert await asyncio.wait_for(layer.receive("work"), 60) == HELLO
 
 
 async def test_an_entry_of_a_reader_that_ended_is_not_secured(layer: ChannelLayer) -> None:

@@ -41,7 +41,7 @@ def test_leaving_cancels_what_still_runs() -> None:
     before = set(threading.enumerate())
     with Background(asyncio.new_event_loop) as background:
         future = background.start(for_ever())
-        assert started.wait(30)
+        assert started.wait(60)
     assert cancelled.is_set()
     assert future.cancelled()
     assert set(threading.enumerate()) <= before

@@ -114,7 +114,7 @@ async def test_what_is_somebody_elses_is_not_touched(connection: harebell.Connec
 
 async def test_settled_gives_up_on_what_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "PATIENCE", 0.2)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await traffic.wait_steady(lambda: 1, 2)
         await traffic.wait_steady(lambda: 2, 2)
         await traffic.wait_steady(lambda: 1, 2, unless=lambda: True)

@@ -108,7 +108,7 @@ def test_a_tap_takes_the_place_of_a_work_queue(
 
     monkeypatch.setattr("harebell.cli.spark.archive.run_job", job)
     monkeypatch.setattr("harebell.spark.jobs.archive.prepare", prepare)
-    with connect(url, timeout=30) as connection, connection.channel() as channel:
+    with connect(url, timeout=60) as connection, connection.channel() as channel:
         for name, kind in (("work", "classic"), ("log", "stream"), ("aged.tap", "stream"), ("aged", "classic")):
             channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
             channel.queue_bind(name, "amq.topic", "#")

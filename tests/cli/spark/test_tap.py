@@ -9,7 +9,7 @@ from tests.wire import BrokerThread
 
 def test_a_queue_is_tapped(broker: BrokerThread) -> None:
     url = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
-    with connect(url, timeout=30) as connection, connection.channel() as channel:
+    with connect(url, timeout=60) as connection, connection.channel() as channel:
         channel.queue_declare("work", durable=True)
         refused = harebell("spark", "tap", "work", "--url", url)
         assert (refused.returncode, refused.stdout) == (1, "")

@@ -18,7 +18,7 @@ from tests.client.outages import FAST
 
 @pytest.fixture
 def blocking(broker_url: str) -> Iterator[Connection]:
-    with connect(broker_url, timeout=20, recovery=FAST) as connection:
+    with connect(broker_url, timeout=60, recovery=FAST) as connection:
         yield connection
 
 
@@ -42,7 +42,7 @@ def numbered(queue: str, count: int) -> Iterator[Publication]:
 def receive(channel: Channel, consumer: Consumer, count: int) -> list[bytes]:
     bodies: list[bytes] = []
     while len(bodies) < count:
-        batch = consumer.receive(timeout=10)
+        batch = consumer.receive(timeout=60)
         assert batch, f"only {len(bodies)} of {count} came"
         bodies += [delivery.body for delivery in batch]
         channel.ack(batch[-1].delivery_tag, multiple=True)
@@ -51,12 +51,12 @@ def receive(channel: Channel, consumer: Consumer, count: int) -> list[bytes]:
 
 def test_publish_and_receive_everything_in_order(ch: Channel, queue: str) -> None:
     ch.confirm_select()
-    assert ch.publish_many(numbered(queue, 3000), window=500, timeout=20) == 3000
+    assert ch.publish_many(numbered(queue, 3000), window=500, timeout=60) == 3000
     assert ch.queue_declare(queue, passive=True) == QueueInfo(queue, 3000, 0)
     with ch.consume(queue, prefetch=400) as consumer:
         assert receive(ch, consumer, 3000) == [str(n).encode() for n in range(3000)]
         assert consumer.receive(timeout=0.01) == []
-    assert consumer.receive(timeout=10) == []  # it has ended
+    assert consumer.receive(timeout=60) == []  # it has ended
 
 
 def test_iterate_and_acknowledge_each(ch: Channel, queue: str) -> None:
@@ -78,7 +78,7 @@ def test_properties_and_addresses_survive(ch: Channel, queue: str, name: str) ->
     ch.queue_bind(queue, exchange, "a.#")
     message = Message(b"\0body", content_type="text/plain", headers={"n": 1, "deep": {"list": [1, "x"]}}, priority=3)
     ch.publish(message, exchange, "a.b")
-    (delivery,) = ch.consume(queue).receive(timeout=10)
+    (delivery,) = ch.consume(queue).receive(timeout=60)
     assert (delivery.body, delivery.body_size) == (b"\0body", 5)
     assert (delivery.exchange, delivery.routing_key, delivery.redelivered) == (exchange, "a.b", False)
     assert delivery.properties == message.properties
@@ -95,7 +95,7 @@ def test_receive_gives_no_more_than_was_asked_for(ch: Channel, queue: str) -> No
     assert next(consumer).body == b"0"
     sizes = [1]
     while sum(sizes) < 10:
-        sizes.append(len(consumer.receive(max_messages=3, timeout=10)))
+        sizes.append(len(consumer.receive(max_messages=3, timeout=60)))
     assert max(sizes) <= 3
     with pytest.raises(errors.InvalidArgument):
         consumer.receive(max_messages=0)
@@ -133,7 +133,7 @@ def test_a_missing_queue_costs_the_call_alone(blocking: Connection, ch: Channel,
 
 
 def test_without_recovery_the_broker_closes_a_channel_for_good(broker_url: str, name: str) -> None:
-    with connect(broker_url, timeout=20, recovery=None) as connection, connection.channel() as channel:
+    with connect(broker_url, timeout=60, recovery=None) as connection, connection.channel() as channel:
         with pytest.raises(errors.NotFound):
             channel.queue_declare(name, passive=True)
         assert channel.is_closed
@@ -204,7 +204,7 @@ def test_returns_without_confirms(ch: Channel, name: str) -> None:
     ch.on_return = returned.put
     assert ch.on_return == returned.put
     assert ch.publish(b"lost", "", name, mandatory=True) is None
-    assert returned.get(timeout=10).body == b"lost"
+    assert returned.get(timeout=60).body == b"lost"
     ch.on_return = None
 
 
@@ -220,7 +220,7 @@ def test_a_deleted_queue_ends_its_consumer(blocking: Connection, ch: Channel, qu
     consumer.start()
     blocking.channel().queue_delete(queue)
     with pytest.raises(errors.ConsumerCancelled, match=queue):
-        consumer.receive(timeout=10)
+        consumer.receive(timeout=60)
     with pytest.raises(errors.ConsumerCancelled, match=queue):
         next(consumer)
 
@@ -254,9 +254,9 @@ def test_recover(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     ch.publish(b"m", "", queue)
     consumer = ch.consume(queue)
-    (first,) = consumer.receive(timeout=10)
+    (first,) = consumer.receive(timeout=60)
     ch.recover(requeue=True)
-    (second,) = consumer.receive(timeout=10)
+    (second,) = consumer.receive(timeout=60)
     assert (first.redelivered, second.redelivered) == (False, True)
     second.ack()
 
@@ -309,14 +309,14 @@ def test_large_bodies_cross_frames(ch: Channel, queue: str) -> None:
 
 def test_a_refused_login(broker_url: str) -> None:
     with pytest.raises(errors.AccessRefused, match="ACCESS_REFUSED"):
-        connect(broker_url.replace("guest:guest", "guest:wrong"), timeout=20)
+        connect(broker_url.replace("guest:guest", "guest:wrong"), timeout=60)
     gc.collect()  # a socket that was left open would warn here
 
 
 def test_a_missing_vhost(broker_url: str) -> None:
     url = broker_url.rstrip("/").removesuffix("/%2F")
     with pytest.raises((errors.NotAllowed, errors.AccessRefused), match="nowhere"):
-        connect(f"{url}/nowhere", timeout=20)
+        connect(f"{url}/nowhere", timeout=60)
 
 
 def test_nobody_there() -> None:
@@ -325,7 +325,7 @@ def test_nobody_there() -> None:
 
 
 def test_a_closed_connection(broker_url: str) -> None:
-    connection = connect(broker_url, timeout=20)
+    connection = connect(broker_url, timeout=60)
     channel = connection.channel()
     connection.close()
     connection.close()
@@ -337,7 +337,7 @@ def test_a_closed_connection(broker_url: str) -> None:
 
 
 def test_the_frame_size_agreed_on_is_kept(broker_url: str, name: str) -> None:
-    with connect(f"{broker_url}?frame_max=4096&channel_max=2", timeout=20) as connection:
+    with connect(f"{broker_url}?frame_max=4096&channel_max=2", timeout=60) as connection:
         channel = connection.channel()
         channel.queue_declare(name, exclusive=True)
         channel.publish(Message(b"x" * 50_000, properties=Properties(message_id="m")), "", name)
@@ -378,11 +378,11 @@ def test_recover_makes_old_tags_orphans(ch: Channel, queue: str) -> None:
     ch.confirm_select()
     ch.publish_many(numbered(queue, 4))
     consumer = ch.consume(queue)
-    old = consumer.receive(1, timeout=10)
+    old = consumer.receive(1, timeout=60)
     ch.recover(requeue=True)
     bodies: set[bytes] = set()
     while len(bodies) < 4:
-        for delivery in consumer.receive(timeout=10):
+        for delivery in consumer.receive(timeout=60):
             assert delivery.redelivered
             bodies.add(delivery.body)
             delivery.ack()

@@ -61,12 +61,12 @@ def test_being_told(channel: blocking.Channel, name: str) -> None:
     channel.confirm_select()
     stop = channel.notify_publish(lambda confirmation: heard.put(confirmation.publish_tag))
     channel.publish(b"m", "", name)
-    assert heard.get(timeout=10) == 1
+    assert heard.get(timeout=60) == 1
     stop()
     channel.publish(b"m", "", name)
     channel.notify_flow(lambda event: heard.put(event.active))
     channel.test().force_reconnect()
-    assert [heard.get(timeout=10), heard.get(timeout=10)] == [False, True]
+    assert [heard.get(timeout=60), heard.get(timeout=60)] == [False, True]
     counted = channel.statistics()
     assert (counted.published, counted.confirmed, counted.reopened) == (2, 2, 1)
     assert channel.queue_inspect(name).message_count == 2

@@ -26,7 +26,7 @@ from tests.client.outages import FAST
 
 @pytest.fixture
 def shared(broker_url: str) -> Iterator[blocking.Connection]:
-    with blocking.connect(broker_url, timeout=20, recovery=FAST) as connection:
+    with blocking.connect(broker_url, timeout=60, recovery=FAST) as connection:
         yield connection
 
 
@@ -100,7 +100,7 @@ def test_threads_at_work_outlast_reconnects(shared: blocking.Connection, name: s
                 channel.queue_declare(name, passive=True)
         stop.set()
         for worker in workers:
-            worker.join(20)
+            worker.join(60)
         assert set(drained(channel, name)) == set(sent)
         channel.queue_delete(name)
     assert shared.test().reconnection_count == 6
@@ -123,7 +123,7 @@ async def test_a_consumer_goes_on_behind_a_network_that_breaks(broker_url: str, 
         url = broker_url.replace(f":{address.port}", f":{proxy.port}").replace(f"{address.hostname}:", f"{proxy.host}:")
 
         def work() -> None:
-            with blocking.connect(broker_url) as firm, blocking.connect(url, timeout=20, recovery=FAST) as connection:
+            with blocking.connect(broker_url) as firm, blocking.connect(url, timeout=60, recovery=FAST) as connection:
                 source, channel = firm.channel(), connection.channel()
                 source.queue_declare(name)
                 source.confirm_select()
@@ -157,15 +157,15 @@ def test_heartbeats_go_on_while_the_program_is_busy(broker_url: str, name: str) 
 
     def hold(back: object) -> None:
         returned.set()
-        go_on.wait(20)
+        go_on.wait(60)
 
-    with blocking.connect(broker_url, heartbeat=1, timeout=20) as connection, connection.channel() as channel:
+    with blocking.connect(broker_url, heartbeat=1, timeout=60) as connection, connection.channel() as channel:
         channel.on_return = hold
         channel.queue_declare(name, exclusive=True)
         channel.publish(b"work", "", name)
         for delivery in channel.consume(name):
             channel.publish(b"nobody's", "", f"{name}.none", mandatory=True)
-            assert returned.wait(20)
+            assert returned.wait(60)
             threading.Event().wait(2.6)  # a long piece of work: more than two heartbeats
             delivery.ack()
             break
@@ -189,7 +189,7 @@ def test_a_callback_that_fails_is_logged(
     channel.on_return = fail
     for _ in range(2):
         channel.publish(b"", "", name, mandatory=True)
-    assert second.wait(20)
+    assert second.wait(60)
     assert "failed on Returned(312" in caplog.text
 
 
@@ -272,7 +272,7 @@ def test_credentials_may_block(broker_url: str) -> None:
 
     bare = broker_url.replace("guest:guest@", "nobody:wrong@")
     for given in (credentials, later):
-        with blocking.connect(bare, credentials=given, timeout=20, recovery=FAST) as connection:
+        with blocking.connect(bare, credentials=given, timeout=60, recovery=FAST) as connection:
             connection.test().force_reconnect()
             connection.channel()
     assert len(asked) == 4
@@ -300,7 +300,7 @@ def test_a_call_in_the_middle_of_another_is_refused(shared: blocking.Connection)
 
 
 def test_a_connection_that_is_dropped_says_so_and_is_closed(broker_url: str) -> None:
-    held = [blocking.connect(broker_url, timeout=20)]
+    held = [blocking.connect(broker_url, timeout=60)]
     inner = held[0].inner
     with pytest.warns(ResourceWarning, match="unclosed connection to"):
         held.clear()
@@ -355,7 +355,7 @@ def test_a_subscription_that_an_interrupt_hides_delivers(
     if take == "next":
         assert next(deliveries).body == b"first"
     else:
-        assert [delivery.body for delivery in deliveries.receive(timeout=20)] == [b"first"]
+        assert [delivery.body for delivery in deliveries.receive(timeout=60)] == [b"first"]
 
 
 def test_an_unnumbered_publication_costs_the_transport(
@@ -439,7 +439,7 @@ def interrupted(work, times):
         except KeyboardInterrupt:
             pass
 
-with blocking.connect(url, timeout=20) as connection, connection.channel() as channel:
+with blocking.connect(url, timeout=60) as connection, connection.channel() as channel:
     channel.queue_declare(queue)
     channel.confirm_select()
     confirmed = 0
@@ -489,7 +489,7 @@ import os, sys
 from harebell import blocking, errors
 
 url, queue = sys.argv[1:]
-connection = blocking.connect(url, timeout=20)
+connection = blocking.connect(url, timeout=60)
 channel = connection.channel()
 channel.queue_declare(queue)
 deliveries = channel.consume(queue)
@@ -504,7 +504,7 @@ if not child:
             assert "before a fork" in str(error), error
         else:
             raise AssertionError("the parent's connection was used")
-    with blocking.connect(url, timeout=20) as own, own.channel() as mine:
+    with blocking.connect(url, timeout=60) as own, own.channel() as mine:
         mine.publish(b"from the child", "", queue)
     sys.exit()
 assert os.waitpid(child, 0)[1] == 0
@@ -525,7 +525,7 @@ import sys, threading
 from harebell import blocking
 
 url, queue = sys.argv[1:]
-connection = blocking.connect(url, timeout=20)
+connection = blocking.connect(url, timeout=60)
 channel = connection.channel()
 waiting = threading.Event()
 
@@ -546,7 +546,7 @@ print("the end")
 
 
 def test_a_program_may_end_without_closing_anything(broker_url: str, name: str) -> None:
-    with blocking.connect(broker_url, timeout=20) as connection, connection.channel() as channel:
+    with blocking.connect(broker_url, timeout=60) as connection, connection.channel() as channel:
         channel.queue_declare(name)
         channel.queue_declare(f"{name}.out")
         assert run(END, broker_url, name) == "the end\n"

@@ -54,7 +54,7 @@ class Bench:
     async def delivery(self) -> harebell.Delivery:
         """A message to acknowledge."""
         await self.other.publish(b"m", "", self.name)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 found = await self.channel.get(self.name)
                 if found is not None:
@@ -535,7 +535,7 @@ async def test_consume_gives_the_consumer_of_the_changed_queue(harebell_url: str
     middlewares = Middlewares().add("consume", around("consume", seen, lambda a: replace(a, queue=f"{name}.other")))
     async with bench(harebell_url, name, middlewares) as b:
         await b.other.publish(b"m", "", f"{name}.other")
-        async with asyncio.timeout(10), b.channel.consume(name) as consumer:
+        async with asyncio.timeout(60), b.channel.consume(name) as consumer:
             assert (await anext(consumer)).body == b"m"
 
 
@@ -689,7 +689,7 @@ async def test_a_middleware_that_cannot_put_a_channel_back_ends_it(harebell_url:
         closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         b.channel.notify_close(lambda event: closed.set_result(str(event.error)))
         b.channel.test().disconnect_transport()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert "channel_reconnect" in await closed
         assert b.channel.is_closed
         assert not b.connection.is_closed

@@ -49,7 +49,7 @@ def tracing() -> Tracing:
 @pytest.fixture
 async def traced(broker_url: str, tracing: Tracing) -> AsyncIterator[Channel]:
     middlewares = Middlewares().add_shared(tracing.middleware)
-    async with harebell.connect(broker_url, timeout=20, middleware=middlewares) as connection:
+    async with harebell.connect(broker_url, timeout=60, middleware=middlewares) as connection:
         yield await connection.channel()
 
 
@@ -198,7 +198,7 @@ async def test_a_handler_runs_in_its_span(broker_url: str, tracing: Tracing, nam
             await delivery_channel.publish(b"next", "", f"{name}.next")
 
     middlewares = Middlewares().add_shared(tracing.middleware)
-    async with harebell.connect(broker_url, timeout=20, middleware=middlewares) as connection:
+    async with harebell.connect(broker_url, timeout=60, middleware=middlewares) as connection:
         delivery_channel = await connection.channel()
         await delivery_channel.queue_declare(name, exclusive=True)
         await delivery_channel.queue_declare(f"{name}.next", exclusive=True)
@@ -207,7 +207,7 @@ async def test_a_handler_runs_in_its_span(broker_url: str, tracing: Tracing, nam
             await workers.start()
         for body in (b"fails", b"refuses", b"publishes", b"returns"):
             await delivery_channel.publish(body, "", name)
-        await asyncio.wait_for(done.wait(), 20)
+        await asyncio.wait_for(done.wait(), 60)
         await workers.stop()
     published = {span.context.span_id: span for span in tracing.spans if span.kind is SpanKind.PRODUCER}
     processed = {span.context.span_id: span for span in tracing.spans if span.name == f"process {name}"}
@@ -243,14 +243,14 @@ async def test_a_handler_of_a_batch_has_a_span_with_links(broker_url: str, traci
 
     middlewares = Middlewares().add_shared(tracing.middleware)
     async with (
-        harebell.connect(broker_url, timeout=20, middleware=middlewares) as connection,
+        harebell.connect(broker_url, timeout=60, middleware=middlewares) as connection,
         connection.channel() as channel,
     ):
         await channel.queue_declare(name, exclusive=True)
         for body in (b"0", b"1", b"2"):
             await channel.publish(body, "", name)
         async with connection.consume(name, handle, batch=3, within=600):
-            await asyncio.wait_for(done.wait(), 20)
+            await asyncio.wait_for(done.wait(), 60)
     published = [span.context.span_id for span in tracing.spans if span.kind is SpanKind.PRODUCER]
     batch, *alone = [span for span in tracing.spans if span.name == f"process {name}"]
     assert (batch.parent, batch.status.status_code) == (None, StatusCode.ERROR)
@@ -305,7 +305,7 @@ async def test_metrics(broker_url: str, name: str) -> None:
     async def later() -> AsyncIterator[harebell.Publication]:
         yield harebell.Publication(b"3", "", name)
 
-    async with harebell.connect(broker_url, timeout=20, middleware=middlewares) as connection:
+    async with harebell.connect(broker_url, timeout=60, middleware=middlewares) as connection:
         channel = await connection.channel()
         await channel.queue_declare(name, exclusive=True)
         await channel.confirm_select()
@@ -322,7 +322,7 @@ async def test_metrics(broker_url: str, name: str) -> None:
         async with connection.consume(name, handle, max_failures=None) as workers:
             for body in (b"fails", b"refuses", b"returns", b"returns"):
                 await channel.publish(body, "", name)
-                await asyncio.wait_for(ended.get(), 20)
+                await asyncio.wait_for(ended.get(), 60)
             await workers.stop()
     assert at_work == [{("", name, ""): 1}] * 2
     found = points(reader)

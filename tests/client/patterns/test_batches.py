@@ -212,7 +212,7 @@ async def test_bodies_that_cannot_be_read_are_given_up_and_the_others_handled(
 
     dead = f"{queue}.dead"
     async with connection.consume(queue, handle, batch=5, within=600, codec=harebell.JSON(), dead_letter=dead):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await handled.wait()
     assert seen == [([1, 2, 3], 3)]
     assert sorted(await bodies(channel, dead)) == [b"no", b"{"]
@@ -422,7 +422,7 @@ async def test_every_message_is_accounted_for(
     await other.publish_many([Publication(body, "", queue) for body in given_])
     wanted_dead = sorted(body for body in given_ if body.startswith((b"poison", b"unreadable")))
     model = Model(at if end != "finished" else 0)
-    async with harebell.connect(broker_url, timeout=20, recovery=FAST) as connection:
+    async with harebell.connect(broker_url, timeout=60, recovery=FAST) as connection:
         consumer = connection.consume(
             queue, model, batch=size, within=0.001, workers=workers, codec=model, dead_letter=dead
         )

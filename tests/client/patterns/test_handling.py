@@ -125,7 +125,7 @@ async def test_a_middleware_stands_around_a_handler(broker_url: str, channel: Ch
         retry = harebell.Retry(delays=(0.01, 0.02))
         async with connection.consume(queue, handle, workers=1, retry=retry):
             await channel.publish(b"m", "", queue)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await done.wait()
     assert around.seen == [
         (queue, 1, b"m", ValueError),
@@ -148,7 +148,7 @@ async def test_a_middleware_stands_around_the_handler_of_calls_and_codecs(
             return 2 * value
 
         async with connection.serve(queue, double, codec=codec), connection.rpc(codec=codec) as rpc:
-            assert await rpc.call(21, queue, timeout=20) == 42
+            assert await rpc.call(21, queue, timeout=60) == 42
             with pytest.raises(errors.RemoteError, match="UndecodableBody"):
-                await rpc.call(Message(b"no json"), queue, timeout=20)
+                await rpc.call(Message(b"no json"), queue, timeout=60)
     assert [(attempt, result) for _, attempt, _, result in around.seen] == [(1, 42), (1, errors.UndecodableBody)]

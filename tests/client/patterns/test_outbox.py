@@ -144,7 +144,7 @@ async def test_once_into_a_queue_that_deduplicates_whatever_is_cut(
         FaultProxy("127.0.0.1", withholding.port) as proxy,
         harebell.connect(harebell_url) as quiet,
         quiet.channel() as other,
-        harebell.connect(f"amqp://{proxy.host}:{proxy.port}", timeout=20, recovery=FAST) as connection,
+        harebell.connect(f"amqp://{proxy.host}:{proxy.port}", timeout=60, recovery=FAST) as connection,
     ):
         await other.queue_declare(name, arguments={"x-message-deduplication": True, "x-cache-size": 10_000})
         async with connection.relay(outbox, interval=0.01):

@@ -199,7 +199,7 @@ async def test_who_is_cancelled_waits_for_no_network(connection: Connection, poo
 
 
 async def test_connections(broker_url: str, queue: str) -> None:
-    async with harebell.ConnectionPool(broker_url, max_size=2, timeout=10) as pool:
+    async with harebell.ConnectionPool(broker_url, max_size=2, timeout=60) as pool:
         async with pool.acquire() as connection, connection.channel() as channel:
             assert await channel.message_count(queue) == 0
         async with pool.acquire() as again:

@@ -142,7 +142,7 @@ async def test_an_outage_on_the_way(connection: Connection, other: Channel, queu
 
 
 async def test_publishing_waits_for_the_end_of_an_outage(connection: Connection, other: Channel, queue: str) -> None:
-    async with connection.producer(timeout=10) as producer:
+    async with connection.producer(timeout=60) as producer:
         with connection.test().reconnect_blocked():
             soon = asyncio.ensure_future(producer.publish_soon(b"soon", queue))
             now = asyncio.ensure_future(producer.publish(b"now", queue))

@@ -28,7 +28,7 @@ async def test_iterate_and_leave(connection: Connection, channel: Channel, queue
 
 
 async def no_consumers(channel: Channel, queue: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await channel.queue_declare(queue, passive=True)).consumer_count:
             pass
 
@@ -60,7 +60,7 @@ async def test_it_outlasts_an_outage(connection: Connection, other: Channel, que
     async with connection.deliveries(queue) as reader:
         await connection.test().force_reconnect()
         await other.publish(b"m", "", queue)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async with (await anext(reader)).process() as delivery:
                 assert delivery.body == b"m"
 
@@ -70,7 +70,7 @@ async def test_a_deleted_queue_ends_it(connection: Connection, channel: Channel,
     async with connection.deliveries(name) as reader:
         await channel.queue_delete(name)
         with pytest.raises(errors.ConsumerCancelled, match="declare it and consume again"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await anext(reader)
 
 
@@ -84,7 +84,7 @@ async def test_or_it_declares_the_queue_again(connection: Connection, other: Cha
             waiting = asyncio.ensure_future(anext(reader))
             await consumed(other, name)
             await other.publish(b"%d" % n, "amq.direct", name)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 delivery = await waiting
             assert delivery.body == b"%d" % n
             delivery.ack()
@@ -92,7 +92,7 @@ async def test_or_it_declares_the_queue_again(connection: Connection, other: Cha
 
 
 async def consumed(channel: Channel, queue: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 if (await channel.queue_declare(queue, passive=True)).consumer_count:
@@ -107,7 +107,7 @@ async def test_or_it_waits_for_somebody_to_declare_it(connection: Connection, ot
         events = connection.events()
         await other.queue_delete(name)
         waiting = asyncio.ensure_future(anext(reader))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for event in events:
                 if isinstance(event, e.ConsumerEnded):
                     assert event.resubscribing
@@ -115,7 +115,7 @@ async def test_or_it_waits_for_somebody_to_declare_it(connection: Connection, ot
                     break
         await other.queue_declare(name)
         await other.publish(b"m", "", name)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             (await waiting).ack()
         assert (await next_of(events, e.Resubscribed)).queue == name
         assert reader.channel.test().reconnection_count == 1  # no refusal has cost the channel
@@ -125,7 +125,7 @@ async def test_or_it_waits_for_somebody_to_declare_it(connection: Connection, ot
         await asyncio.sleep(0)
         await reader.cancel()
         with pytest.raises(StopAsyncIteration):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await waiting
 
 
@@ -182,7 +182,7 @@ async def test_batches_over_the_loss_of_the_queue(connection: Connection, other:
         await next_of(events, e.ConsumerEnded)
         await other.queue_declare(name)
         await fill(other, name, 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert [delivery.body for delivery in await receiving] == [b"0"]
     assert await reader.receive() == []
     await other.queue_delete(name)
@@ -192,7 +192,7 @@ async def test_batches_end_with_the_reason(connection: Connection, other: Channe
     await other.queue_declare(name)
     reader = connection.deliveries(name)
     receiving = asyncio.ensure_future(reader.receive())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (await other.queue_declare(name, passive=True)).consumer_count:
             pass
     await other.queue_delete(name)

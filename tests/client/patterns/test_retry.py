@@ -43,7 +43,7 @@ def failing(seen: Seen, times: int = 1_000_000) -> object:
 
 
 async def letter_of(connection: Connection, queue: str) -> harebell.DeadLetter:
-    async with asyncio.timeout(20), connection.dead_letters(queue) as letters:
+    async with asyncio.timeout(60), connection.dead_letters(queue) as letters:
         async for letter in letters:
             letter.delivery.ack()
             return letter
@@ -131,7 +131,7 @@ async def test_nothing_is_lost_when_the_retry_queue_is_gone(
 
 
 async def letter_of_when_declared(connection: Connection, queue: str) -> harebell.DeadLetter:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await letter_of(connection, queue)

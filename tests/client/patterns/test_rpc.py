@@ -23,7 +23,7 @@ PlainRpc = Rpc[Message | bytes, Delivery]
 
 @pytest.fixture
 async def rpc(connection: Connection) -> AsyncIterator[PlainRpc]:
-    async with connection.rpc(timeout=20) as rpc:
+    async with connection.rpc(timeout=60) as rpc:
         yield rpc
 
 

@@ -59,7 +59,7 @@ async def test_nothing_is_held_back_for_long(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "QUIET", 0.01)
     settled = Settled(3, 10)
     settled.fail(1)
-    await asyncio.wait_for(settled.changed.wait(), 20)
+    await asyncio.wait_for(settled.changed.wait(), 60)
     assert (settled.dropped, settled.streak.failures) == ([1], 0)
     settled.fail(2)
     settled.streak.end()

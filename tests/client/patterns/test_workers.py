@@ -41,7 +41,7 @@ class Seen:
         self._changed.set()
 
     async def count(self, count: int) -> list[bytes]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.bodies) < count:
                 self._changed.clear()
                 await self._changed.wait()
@@ -257,7 +257,7 @@ async def test_a_deleted_queue_ends_it_unless_it_may_come_back(
 
 
 async def consumers(channel: Channel, queue: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (await channel.queue_declare(queue, passive=True)).consumer_count:
             pass
 
@@ -268,7 +268,7 @@ async def test_resubscribe(connection: Connection, other: Channel, name: str) ->
         await channel.queue_declare(name)
     async with connection.consume(name, lambda delivery: seen.add(delivery.body), workers=4, resubscribe=True):
         await other.queue_delete(name)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await other.publish(b"m", "", name, mandatory=False)
@@ -620,7 +620,7 @@ async def test_a_block_that_is_left_by_another_task(connection: Connection, othe
     workers = connection.consume(name, print)
     await asyncio.ensure_future(workers.__aenter__())
     await other.queue_delete(name)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not workers.stopped:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     with pytest.raises(errors.ConsumerCancelled):

@@ -508,7 +508,7 @@ async def scene_of(way: Way, end: End, broker_url: str, queue: str) -> AsyncIter
         at = urlsplit(broker_url)
         relay = await stack.enter_async_context(Relay(at.hostname or "", at.port or 0))
         proxy = await stack.enter_async_context(FaultProxy("127.0.0.1", relay.port))
-        own = await stack.enter_async_context(harebell.connect(broker_url, timeout=20, recovery=QUICK))
+        own = await stack.enter_async_context(harebell.connect(broker_url, timeout=60, recovery=QUICK))
         observer = await own.channel()
         await observer.queue_declare(queue, durable=True, arguments=end.queue_arguments)
         way.url = f"amqp://guest:guest@{proxy.host}:{proxy.port}/"

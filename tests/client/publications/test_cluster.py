@@ -29,7 +29,7 @@ from tests.fixtures.rabbitmq import root_of
 ROUNDS = int(os.environ.get("HAREBELL_CLUSTER", "0"))  # how often each node is killed
 BETWEEN = 200  # publications that are confirmed between two events
 WINDOW = 50
-PATIENCE = 40.0
+PATIENCE = 60.0
 QUICK = Recovery(backoff=Backoff(0.05, 1.0))
 
 

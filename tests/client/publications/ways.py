@@ -25,7 +25,7 @@ from harebell.client.recovery.policy import Recovery
 
 __all__ = ["WAYS", "Address", "Told", "Way", "kind_of"]
 
-PATIENCE: Final = 20.0  # seconds for what takes milliseconds; what is not told by then is not told
+PATIENCE: Final = 60.0  # seconds for what takes milliseconds; what is not told by then is not told
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -114,7 +114,7 @@ class Way:
         self.channel: Channel
 
     async def open(self, on_orphan: OnOrphan, on_nack: Any) -> None:
-        self.connection = await harebell.connect(self.url, recovery=self.recovery, timeout=20)
+        self.connection = await harebell.connect(self.url, recovery=self.recovery, timeout=60)
         await self._open(on_orphan, on_nack)
 
     async def _open(self, on_orphan: OnOrphan, on_nack: Any) -> None:
@@ -612,7 +612,7 @@ class BlockingWay(Way):
 
     async def open(self, on_orphan: OnOrphan, on_nack: Any) -> None:
         def work() -> None:
-            self._blocking = harebell.blocking.connect(self.url, recovery=self.recovery, timeout=20)
+            self._blocking = harebell.blocking.connect(self.url, recovery=self.recovery, timeout=60)
             self._channel = self._blocking.channel()
             self._channel.confirm_select(on_orphan=on_orphan, on_nack=on_nack)
             self._opened()

@@ -24,7 +24,7 @@ from tests.client.outages import FAST, bodies, eventually, next_of, ready
 @asynccontextmanager
 async def without(url: str, *features: str) -> AsyncIterator[tuple[Connection, Channel]]:
     async with harebell.connect(
-        url, timeout=20, recovery=FAST, middleware=Middlewares().without(*features)
+        url, timeout=60, recovery=FAST, middleware=Middlewares().without(*features)
     ) as connection:
         yield connection, await connection.channel()
 

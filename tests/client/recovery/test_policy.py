@@ -97,7 +97,7 @@ async def test_a_server_named_queue_takes_its_bindings_and_consumers_along(
     await channel.publish(b"bound", "amq.fanout")
     await channel.publish(b"by its first name", "", queue)
     await channel.publish(b"by its present name", "", renamed[queue])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert [(await anext(consumer)).body for _ in range(3)] == [
             b"bound", b"by its first name", b"by its present name"
         ]  # fmt: skip
@@ -151,7 +151,7 @@ async def test_an_entity_that_conflicts_is_skipped_and_told(
     assert [skip.entity for skip in skipped] == [f"queue '{bad}'"]
     assert isinstance(skipped[0].error, errors.PreconditionFailed)
     await channel.publish(b"m", "", good)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await anext(consumer)).body == b"m"
     await other.queue_delete(bad)
 
@@ -164,7 +164,7 @@ async def test_an_exclusive_queue_that_the_dead_connection_holds_is_waited_for(
     host, port = urlsplit(url).hostname or "", urlsplit(url).port or 0
     async with FaultProxy(host, port) as proxy:
         urls = [f"amqp://guest:guest@{proxy.host}:{proxy.port}/", url]
-        async with harebell.connect(urls, timeout=20, recovery=FAST) as connection, connection.channel() as channel:
+        async with harebell.connect(urls, timeout=60, recovery=FAST) as connection, connection.channel() as channel:
             events = connection.events()
             await channel.queue_declare(name, exclusive=True)
             await channel.queue_bind(name, "amq.direct", name)
@@ -185,7 +185,7 @@ async def test_an_exclusive_queue_that_the_dead_connection_holds_is_waited_for(
             assert (await next_of(events, e.QueueRecovered)).queue == name
             assert (await asked).consumer_count == 1
             await channel.publish(b"m", "amq.direct", name)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert (await anext(consumer)).body == b"m"
 
 
@@ -229,7 +229,7 @@ async def test_an_auto_delete_queue_that_goes_with_the_dead_connection(
         await channel.confirm_select()
         for exchange in ("amq.direct", "amq.fanout"):
             await channel.publish(b"m", exchange, name, mandatory=True)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 (await anext(consumer)).ack()
 
 
@@ -324,7 +324,7 @@ async def test_what_was_not_handed_out_is_delivered_again_with_tags_that_go_on(
     await channel.queue_declare(name, passive=True)  # the ack is there
     assert consumer.buffered == 4
     await connection.test().force_reconnect()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         again = [await anext(consumer) for _ in range(5)]
     assert [delivery.delivery_tag for delivery in again] == [3, 4, 5, 6, 7]
     assert sorted(delivery.body for delivery in again) == [b"1", b"2", b"3", b"4", b"5"]
@@ -344,7 +344,7 @@ async def test_what_came_without_acknowledgement_is_kept(connection: Connection,
         await connection.test().force_reconnect()
         assert [(await anext(consumer)).delivery_tag for _ in range(3)] == [1, 2, 3]
         await channel.publish(b"m", "", name)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await anext(consumer)).delivery_tag == 4
 
 
@@ -374,7 +374,7 @@ async def test_recover_makes_old_tags_orphans(channel: Channel, name: str) -> No
         first = await anext(consumer)
         await eventually(lambda: _true(channel, lambda: consumer.buffered == 2))
         await channel.recover(requeue=True)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             again = [await anext(consumer) for _ in range(3)]
         assert all(delivery.redelivered for delivery in again)
         with pytest.raises(errors.AcknowledgeOrphans):
@@ -408,7 +408,7 @@ async def test_a_channel_error_ends_its_call_and_nothing_else(
     confirmation = await channel.publish(b"m", "", name)
     assert confirmation is not None
     assert confirmation.acked
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         delivery = await anext(consumer)
     delivery.ack()
     assert (untouched.number, untouched.is_open) == (number, True)
@@ -450,7 +450,7 @@ async def test_a_subscription_that_cannot_come_back_ends_alone(
     with pytest.raises(errors.NotFound):
         await anext(doomed)
     await channel.publish(b"m", "", ours)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await anext(fine)).body == b"m"
 
 
@@ -490,7 +490,7 @@ async def test_flow_comes_back(harebell_url: str, name: str) -> None:
             assert (await channel.queue_declare(name, passive=True)).message_count == 1
             assert consumer.buffered == 0
             await channel.flow(True)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert (await anext(consumer)).body == b"m"
 
 
@@ -502,7 +502,7 @@ async def test_an_orphan_costs_nobody_else_anything(connection: Connection, chan
     await consumer.start()
     old = [await anext(consumer) for _ in range(3)]
     await connection.test().force_reconnect()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         new = [await anext(consumer) for _ in range(3)]
     for delivery in old:
         for settle in (delivery.ack, delivery.nack, delivery.reject):
@@ -524,7 +524,7 @@ async def test_a_consumer_whose_queue_is_deleted_is_told(
     await connection.test().force_reconnect()
     await other.queue_delete(name)
     with pytest.raises(errors.ConsumerCancelled, match=name):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await anext(consumer)
     await channel.queue_declare(name, exclusive=True)
 
@@ -538,7 +538,7 @@ async def test_a_program_that_polls_for_a_queue_is_not_held_back(
     """Each refusal costs the channel, and is the answer to a call: the program sets its pace itself."""
     slow = await connection.channel()
     monkeypatch.setattr(slow.recovery, "_pauses", Pauses(Backoff(60, 60)))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for _ in range(10):
             with pytest.raises(errors.NotFound):
                 await slow.queue_inspect(f"{name}.missing")
@@ -551,7 +551,7 @@ async def test_a_channel_that_no_call_has_closed_is_opened_more_and_more_slowly_
 ) -> None:
     pauses: list[float] = []
     policy = Recovery(backoff=Backoff(20, 1000))
-    async with harebell.connect(connection.parameters, timeout=20, recovery=policy) as patient:
+    async with harebell.connect(connection.parameters, timeout=60, recovery=policy) as patient:
         slow = await patient.channel()
         pause = slow.recovery._pauses
         assert pause is not None
@@ -598,7 +598,7 @@ async def test_an_exclusive_consumer_that_waits_costs_the_channel_once(
     await waiting.start()
     await going_on.start()
     with connection.test().reconnect_blocked():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 rival = other.consume(busy, exclusive=True)
                 try:
@@ -610,7 +610,7 @@ async def test_an_exclusive_consumer_that_waits_costs_the_channel_once(
     count = 0
     while count < 16:
         await other.publish(b"%d" % count, "", ours)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             (await anext(going_on)).ack()
         count += 1
         await asyncio.sleep(0.01)
@@ -619,7 +619,7 @@ async def test_an_exclusive_consumer_that_waits_costs_the_channel_once(
     await rival.cancel()
     await next_of(events, e.QueueRecovered)
     await other.publish(b"m", "", busy)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         (await anext(waiting)).ack()
     assert channel.test().reconnection_count == reopened
     for queue in (busy, ours):

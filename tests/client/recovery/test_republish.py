@@ -43,14 +43,14 @@ async def relayed(url: str) -> AsyncIterator[tuple[Relay, FaultProxy, Connection
     async with (
         Relay(at.hostname or "", at.port or 0) as relay,
         FaultProxy("127.0.0.1", relay.port) as proxy,
-        harebell.connect(f"amqp://guest:guest@{proxy.host}:{proxy.port}/", timeout=20, recovery=FAST) as connection,
+        harebell.connect(f"amqp://guest:guest@{proxy.host}:{proxy.port}/", timeout=60, recovery=FAST) as connection,
     ):
         yield relay, proxy, connection
 
 
 @pytest.fixture
 async def other(harebell_url: str) -> AsyncIterator[Channel]:
-    async with harebell.connect(harebell_url, timeout=20) as connection, connection.channel() as channel:
+    async with harebell.connect(harebell_url, timeout=60) as connection, connection.channel() as channel:
         yield channel
 
 
@@ -267,7 +267,7 @@ async def test_another_wire_channel_for_what_is_nacked_again_and_again() -> None
         seen.append(await acking(peer, await peer.confirming(), 4))
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=20, recovery=FAST) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=FAST) as connection:
         events = connection.events()
         async with connection.producer(on_nack="retry") as producer:
             calls = [asyncio.ensure_future(producer.publish(b"%d" % n, "q")) for n in range(3)]
@@ -306,7 +306,7 @@ async def test_no_answer_is_lost_for_another_wire_channel(monkeypatch: pytest.Mo
             peer.send(number, m.BasicAck(tag + 1, multiple=True))
         await peer.goodbye()
 
-    async with scripted(script) as url, harebell.connect(url, timeout=20, recovery=FAST) as connection:
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=FAST) as connection:
         async with connection.channel() as channel:
             await channel.confirm_select(on_orphan=on_orphan, on_nack="retry")
             calls = [asyncio.ensure_future(channel.publish(body, "", "q")) for body in (b"slow", b"nacked")]

@@ -27,7 +27,7 @@ async def proxy(broker: Broker) -> AsyncIterator[FaultProxy]:
 
 @pytest.fixture
 async def connection(proxy: FaultProxy) -> AsyncIterator[Connection]:
-    async with connect(f"amqp://{proxy.host}:{proxy.port}", timeout=20, backoff=FAST) as connection:
+    async with connect(f"amqp://{proxy.host}:{proxy.port}", timeout=60, backoff=FAST) as connection:
         yield connection
 
 
@@ -40,5 +40,5 @@ async def session(connection: Connection) -> AsyncIterator[Session]:
 @pytest.fixture
 async def other(broker: Broker) -> AsyncIterator[Session]:
     """A session of somebody else's, that no outage touches."""
-    async with connect(broker.url, timeout=20) as connection, connection.session("other") as session:
+    async with connect(broker.url, timeout=60) as connection, connection.session("other") as session:
         yield session

@@ -64,7 +64,7 @@ async def test_credentials_are_asked_for_at_each_dial(proxy: FaultProxy) -> None
         return "guest", "guest"
 
     url = f"amqp://{proxy.host}:{proxy.port}"
-    async with connect(url, credentials=credentials, backoff=FAST, timeout=20) as connection:
+    async with connect(url, credentials=credentials, backoff=FAST, timeout=60) as connection:
         async with connection.session() as session:
             proxy.cut()
             await until(lambda: not session.is_attached)
@@ -127,7 +127,7 @@ async def test_it_tries_until_a_broker_is_there(connection: Connection, session:
 
 async def test_a_broker_that_is_restarted(proxy: FaultProxy) -> None:
     with EmbeddedBroker() as server:
-        async with connect(server.url, backoff=FAST, timeout=20) as connection:
+        async with connect(server.url, backoff=FAST, timeout=60) as connection:
             await asyncio.to_thread(server.restart)
             async with connection.session() as session:
                 await session.sync()
@@ -150,7 +150,7 @@ async def test_closing_while_it_comes_back(connection: Connection, proxy: FaultP
 
 
 async def test_heartbeats(proxy: FaultProxy) -> None:
-    async with connect(f"amqp://{proxy.host}:{proxy.port}", heartbeat=1, backoff=FAST, timeout=30) as connection:
+    async with connect(f"amqp://{proxy.host}:{proxy.port}", heartbeat=1, backoff=FAST, timeout=60) as connection:
         async with connection.session() as session:
             proxy.stall("to_client")
             call = asyncio.ensure_future(session.sync())
@@ -339,7 +339,7 @@ async def test_an_attach_that_is_cut(broker: Broker, direction: str) -> None:
     """The lost connection may have the session, though its client never heard of it."""
     assert broker.port is not None
     async with FaultProxy("127.0.0.1", broker.port) as proxy:
-        async with connect(f"amqp://{proxy.host}:{proxy.port}", timeout=20, backoff=FAST) as connection:
+        async with connect(f"amqp://{proxy.host}:{proxy.port}", timeout=60, backoff=FAST) as connection:
             if direction == "to_client":
                 proxy.cut_after(3, "to_client")
             else:

@@ -77,12 +77,12 @@ async def run(dialogue: Dialogue, queue: str, after: int | None, direction: Dire
     """Octets in that direction, what came of the dialogue, and how often the client has dialled."""
     async with Broker() as broker:
         assert broker.port is not None
-        async with connect(broker.url, timeout=30) as quiet, quiet.session("quiet") as watcher:
+        async with connect(broker.url, timeout=60) as quiet, quiet.session("quiet") as watcher:
             await watcher.queue_declare("start")
             await watcher.publish_many([Publication(body, "", "start") for body in WANTED])
             async with FaultProxy("127.0.0.1", broker.port) as proxy:
                 url = f"amqp://{proxy.host}:{proxy.port}"
-                async with connect(url, timeout=30, backoff=FAST) as connection:
+                async with connect(url, timeout=60, backoff=FAST) as connection:
                     before = proxy.forwarded(direction)
                     if after is not None:
                         proxy.cut_after(after, direction)

@@ -16,7 +16,7 @@ from tests.client.sessions.kit import FAST, drained
 async def taken(events: e.Events, last: type[object]) -> list[e.Event]:
     """The events up to the first of that kind."""
     found: list[e.Event] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for event in events:
             found.append(event)
             if isinstance(event, last):

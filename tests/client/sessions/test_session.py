@@ -292,7 +292,7 @@ async def test_a_session_that_is_left_without_its_state_says_so(connection: Conn
 
 async def test_a_restart_of_the_broker_loses_the_state() -> None:
     with EmbeddedBroker() as server:
-        async with connect(server.url, timeout=20, backoff=FAST) as connection:
+        async with connect(server.url, timeout=60, backoff=FAST) as connection:
             async with connection.session() as session:
                 await session.queue_declare("q")
                 await asyncio.to_thread(server.restart)

@@ -30,7 +30,7 @@ async def test_after_a_loss_the_other_hosts_are_tried_first(harebell_url: str) -
     host, port = at.hostname or "", at.port or 0
     async with FaultProxy(host, port) as one, FaultProxy(host, port) as two, FaultProxy(host, port) as three:
         proxies = (one, two, three)
-        async with harebell.connect([*map(url_of, proxies)], timeout=20, recovery=FAST) as connection:
+        async with harebell.connect([*map(url_of, proxies)], timeout=60, recovery=FAST) as connection:
             for lost, present in ((one, two), (two, three), (three, one)):
                 signal = connection.test().signal_on_reconnect()
                 lost.cut()

@@ -120,7 +120,7 @@ async def test_confirms_alone_and_together(together: int) -> None:
 async def test_connections_of_a_loop_share_what_they_read_into(broker_url: str) -> None:
     """That is 256 KiB, and would be most of what a connection takes."""
     bodies = [bytes([number]) * 300_000 for number in range(4)]
-    connections = [await harebell.connect(broker_url, timeout=20) for _ in bodies]
+    connections = [await harebell.connect(broker_url, timeout=60) for _ in bodies]
     wires = [connection.recovery.availability.transport for connection in connections]
     assert len({id(wire.get_buffer(-1)) for wire in wires}) == 1
     channels = [await connection.channel() for connection in connections]
@@ -141,7 +141,7 @@ async def test_connections_of_a_loop_share_what_they_read_into(broker_url: str) 
 
 async def test_a_connection_takes_little_memory(broker_url: str) -> None:
     async def opened() -> list[tuple[Connection, Channel]]:
-        connections = [await harebell.connect(broker_url, timeout=20) for _ in range(5)]
+        connections = [await harebell.connect(broker_url, timeout=60) for _ in range(5)]
         return [(connection, await connection.channel()) for connection in connections]
 
     first = await opened()  # what is loaded and made once

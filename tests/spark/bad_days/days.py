@@ -485,12 +485,12 @@ def proxy_before(server: Server) -> Iterator[tuple[FaultProxy, Callable[[Callabl
         async def inside() -> None:
             function()
 
-        asyncio.run_coroutine_threadsafe(inside(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(inside(), loop).result(60)
 
     try:
-        asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(60)
         yield proxy, call
-        asyncio.run_coroutine_threadsafe(proxy.aclose(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(proxy.aclose(), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -6,7 +6,7 @@ import time
 
 from tests.spark.conftest import Broker
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 def reject(broker: Broker, work: str, dead: str, count: int) -> None:

@@ -53,7 +53,7 @@ def test_the_firehose_live(broker: Broker, firehose: None, spark: SparkSession, 
             stop.set()
 
     def publish() -> None:
-        watching.wait(30)
+        watching.wait(60)
         ms = int(datetime.now(UTC).timestamp() * 1000)
         broker.publish(work, [Message(b"x" * n, headers={"timestamp_in_ms": ms}) for n in range(1, 6)])
         broker.reject_all(work, 5)

@@ -70,7 +70,7 @@ class World:
         self.broker, self.kind, self.spool = broker, kind, spool
         self.source, self.to = broker.queue(kind), broker.queue("classic")
         self.names = {"SOURCE": self.source, "TO": self.to, "FROM": f"{self.source}.from", "EX": f"{self.source}.ex"}
-        self._connection = connect(broker.url, timeout=30)
+        self._connection = connect(broker.url, timeout=60)
         self.channel = self._connection.channel()
         for exchange, queue in ((self.names["FROM"], self.source), (self.names["EX"], self.to)):
             self.channel.exchange_declare(exchange, "topic")

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture
 def control(server: EmbeddedBroker) -> Iterator[sessions.Session]:
-    with sessions.connect(server.url, timeout=30) as connection, connection.session() as session:
+    with sessions.connect(server.url, timeout=60) as connection, connection.session() as session:
         yield session
 
 
@@ -159,7 +159,7 @@ def test_an_attempt_that_is_overtaken_waits_for_the_other(server: EmbeddedBroker
         for number, batch in enumerate(batches(rows)):
             if number == 3:
                 overtaken.set()
-                assert go_on.wait(30)
+                assert go_on.wait(60)
             yield batch
 
     def first() -> None:
@@ -182,9 +182,9 @@ def test_an_attempt_that_is_overtaken_waits_for_the_other(server: EmbeddedBroker
     logging.getLogger("harebell.spark").addHandler(handler)
     thread = threading.Thread(target=first)
     thread.start()
-    assert overtaken.wait(30)
+    assert overtaken.wait(60)
     assert attempt(server.url, queue, place, second())["confirmed"] == ROWS
-    thread.join(30)
+    thread.join(60)
     logging.getLogger("harebell.spark").removeHandler(handler)
     assert [type(error) for error in failures] == [errors.SessionDetached]
     assert sorted(bodies_in(server.url, queue)) == sorted(rows)
@@ -330,7 +330,7 @@ def test_a_queue_that_is_full_for_a_while(
     thread.start()
     counts = attempt(server.url, full, place, batches(rows_of(250)), onNack="retry")
     stop.set()
-    thread.join(30)
+    thread.join(60)
     assert counts["confirmed"] == 250
     assert counts["nacked retried"] >= 150
     assert sorted(found) == sorted(rows_of(250))

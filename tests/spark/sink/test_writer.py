@@ -50,11 +50,11 @@ def write(url: str, queue: str, rows: Iterator[pa.RecordBatch], **options: str) 
 def drained(url: str, queue: str) -> list[tuple[str | None, bytes]]:
     """(message id, body) of all that the queue holds, in its order; it is empty after that."""
     found: list[tuple[str | None, bytes]] = []
-    with connect(url, timeout=30) as connection, connection.channel() as channel:
+    with connect(url, timeout=60) as connection, connection.channel() as channel:
         count = channel.message_count(queue)
         with channel.consume(queue, no_ack=True) as consumer:
             while len(found) < count:
-                got = consumer.receive(timeout=30)
+                got = consumer.receive(timeout=60)
                 assert got, f"{len(found)} of {count} came"
                 found += [(delivery.properties.message_id, delivery.body) for delivery in got]
     return found
@@ -163,7 +163,7 @@ def test_a_wrong_password(broker: Broker) -> None:
 
 def test_an_exchange_that_may_not_be_published_to(broker: Broker) -> None:
     name = broker.queue("classic")
-    with connect(broker.url, timeout=30) as connection, connection.channel() as channel:
+    with connect(broker.url, timeout=60) as connection, connection.channel() as channel:
         channel.exchange_declare(name, "fanout", internal=True)
         with pytest.raises(errors.AccessRefused):
             write(broker.url, "q", batches(1), exchange=name, retryTimeout="600")
@@ -189,7 +189,7 @@ def test_a_message_of_20_megabytes(on: str, request: pytest.FixtureRequest) -> N
         if url is None:
             server.start()
             url = server.url
-        with connect(url, timeout=30) as connection, connection.channel() as channel:
+        with connect(url, timeout=60) as connection, connection.channel() as channel:
             queue = channel.queue_declare(exclusive=True).name
             body = bytes(range(256)) * 80_000
             batch = pa.RecordBatch.from_arrays([pa.array([b"first", body, b"last"], pa.binary())], names=["body"])
@@ -225,7 +225,7 @@ def test_what_reaches_no_queue_fails_is_dropped_or_goes_elsewhere(broker: Broker
         done()
     assert done(onUnroutable="drop").counts == {"confirmed": 2, "unroutable dropped": 2}
     assert done(mandatory="false").counts == {"confirmed": 4}
-    with connect(broker.url, timeout=30) as connection, connection.channel() as channel:
+    with connect(broker.url, timeout=60) as connection, connection.channel() as channel:
         channel.exchange_declare(lost, "fanout")
         channel.queue_bind(lost, lost)
         counts = done(onUnroutable="alternate", alternateExchange=lost).counts
@@ -263,7 +263,7 @@ def test_a_broker_with_an_alarm_is_waited_for() -> None:
         while not server.run(lambda broker: any(each.state == "blocked" for each in broker.node.connections)):
             pass
         server.run(lambda broker: broker.node.clear_alarm("memory"))
-        writing.join(30)
+        writing.join(60)
         assert [each.count for each in done] == [3000]
         assert sorted(set(drained(server.url, "q"))) == sorted(numbered(3000))
 
@@ -272,7 +272,7 @@ def test_a_broker_with_an_alarm_is_waited_for() -> None:
 def test_a_rabbitmq_with_an_alarm_is_waited_for(any_rabbitmq: RabbitMQ) -> None:
     any_rabbitmq.evaluate("vm_memory_monitor:set_vm_memory_high_watermark(0.000001)")
     try:
-        with connect(any_rabbitmq.url, timeout=30) as connection, connection.channel() as channel:
+        with connect(any_rabbitmq.url, timeout=60) as connection, connection.channel() as channel:
             queue = channel.queue_declare(exclusive=True).name
             with pytest.raises(errors.DeadlineExceeded, match=r"blockedTimeout.*memory"):
                 write(any_rabbitmq.url, queue, batches(3000), blockedTimeout="0.2")

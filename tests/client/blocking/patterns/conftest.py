@@ -12,14 +12,14 @@ from tests.client.outages import FAST
 
 @pytest.fixture
 def blocking(broker_url: str) -> Iterator[Connection]:
-    with connect(broker_url, timeout=20, recovery=FAST) as connection:
+    with connect(broker_url, timeout=60, recovery=FAST) as connection:
         yield connection
 
 
 @pytest.fixture
 def other(broker_url: str) -> Iterator[Channel]:
     """A channel of somebody else's."""
-    with connect(broker_url, timeout=20) as connection, connection.channel() as channel:
+    with connect(broker_url, timeout=60) as connection, connection.channel() as channel:
         yield channel
 
 

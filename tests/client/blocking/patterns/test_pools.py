@@ -22,7 +22,7 @@ def test_threads_borrow_channels(blocking: Connection, queue: str) -> None:
     with blocking.channel_pool(2, setup=set_up) as pool:
 
         def work(n: int) -> bool:
-            with pool.acquire(timeout=20) as channel:
+            with pool.acquire(timeout=60) as channel:
                 confirmation = channel.publish(b"%d" % n, "", queue)
                 return confirmation is not None and confirmation.acked
 
@@ -36,7 +36,7 @@ def test_threads_borrow_channels(blocking: Connection, queue: str) -> None:
 
 
 def test_what_failed_is_not_lent_again(blocking: Connection) -> None:
-    with blocking.channel_pool(1, timeout=20) as pool:
+    with blocking.channel_pool(1, timeout=60) as pool:
         channel = pool.take()
         with pytest.raises(errors.DeadlineExceeded, match="1 of 1 are lent"):
             pool.take(timeout=0.01)

@@ -30,7 +30,7 @@ def test_each_way_to_publish(blocking: Connection, queue: str) -> None:
         assert producer.publish(b"0", queue).acked
         pending = [producer.publish_soon(b"%d" % n, queue) for n in range(1, 30)]
         assert [each.position for each in pending] == list(range(29))
-        assert pending[3].result(timeout=20).acked
+        assert pending[3].result(timeout=60).acked
         assert pending[3].done
         assert pending[3].publication.routing_key == queue
         many = producer.publish_many(Publication(Message(b"%d" % n), "", queue) for n in range(30, 60))
@@ -86,7 +86,7 @@ def test_what_is_not_confirmed_in_time_is_still_under_way(blocking: Connection, 
         with pytest.raises(errors.DeadlineExceeded, match="still under way"):
             pending.result(timeout=0.01)
         channel.queue_purge(name)
-        assert pending.result(timeout=20).acked
+        assert pending.result(timeout=60).acked
         channel.queue_delete(name)
 
 
@@ -117,7 +117,7 @@ def test_a_blocked_broker_is_told_on_another_thread(blocking: Connection) -> Non
     with blocking.producer(on_blocked=on_blocked) as producer:
         with blocking.io.turn:
             producer._inner._on_blocked("memory")  # type: ignore[misc]
-        assert heard.wait(20)
+        assert heard.wait(60)
     assert told == [("memory", "harebell-callbacks")]
 
 
@@ -162,4 +162,4 @@ def test_a_relay_on_a_thread_ends_with_its_connection(harebell_url: str, outbox:
             outbox.put(db, b"m", "nowhere")
         db.close()
         with pytest.raises(errors.ChannelClosed):
-            running.result(20)
+            running.result(60)

@@ -21,8 +21,8 @@ def test_calls_from_threads_are_answered_by_threads(blocking: Connection, queue:
         return delivery.body * 2
 
     with blocking.serve(queue, handle, workers=4) as server, blocking.rpc() as rpc, ThreadPoolExecutor(4) as callers:
-        assert (rpc.call(b"a", queue, timeout=20).body, rpc.waiting) == (b"aa", 0)
-        replies = callers.map(lambda n: rpc.call(b"%d" % n, queue, timeout=20).body, range(20))
+        assert (rpc.call(b"a", queue, timeout=60).body, rpc.waiting) == (b"aa", 0)
+        replies = callers.map(lambda n: rpc.call(b"%d" % n, queue, timeout=60).body, range(20))
         assert list(replies) == [b"%d%d" % (n, n) for n in range(20)]
         assert (server.running, server.stopped) == (0, False)
     assert server.stopped
@@ -36,9 +36,9 @@ def test_values_of_a_codec(blocking: Connection, queue: str) -> None:
 
     values = harebell.JSON[object]()
     with blocking.serve(queue, handle, codec=values), blocking.rpc(codec=values) as rpc, blocking.rpc() as plain:
-        assert rpc.call([1], queue, timeout=20) == {"got": [1]}
+        assert rpc.call([1], queue, timeout=60) == {"got": [1]}
         with pytest.raises(errors.RemoteError) as caught:
-            plain.call(b"no json", queue, timeout=20)
+            plain.call(b"no json", queue, timeout=60)
         assert caught.value.kind == "UndecodableBody"
 
 
@@ -53,9 +53,9 @@ def test_what_a_handler_raises_goes_to_its_caller(blocking: Connection, queue: s
         blocking.rpc() as rpc,
     ):
         with pytest.raises(errors.RemoteError, match="ValueError: not today"):
-            rpc.call(b"m", queue, timeout=20)
+            rpc.call(b"m", queue, timeout=60)
         with pytest.raises(errors.Unroutable):
-            rpc.call(b"m", f"{name}.none", timeout=20)
+            rpc.call(b"m", f"{name}.none", timeout=60)
     [(body, error)] = told
     assert (body, type(error)) == (b"m", ValueError)
 
@@ -67,7 +67,7 @@ def test_a_handler_may_settle_its_request(blocking: Connection, queue: str) -> N
         delivery.ack()
 
     with blocking.serve(queue, handle), blocking.rpc() as rpc:
-        assert rpc.call(b"m", queue, timeout=20).body == b""
+        assert rpc.call(b"m", queue, timeout=60).body == b""
     with blocking.channel() as channel:
         assert channel.message_count(queue) == 0
 
@@ -81,7 +81,7 @@ def test_a_server_ends_with_its_queue(blocking: Connection, queue: str) -> None:
                 pass
             channel.queue_delete(queue)
         with pytest.raises(errors.ConsumerCancelled):
-            running.result(20)
+            running.result(60)
     server.stop()
     with blocking.channel() as channel:
         channel.queue_declare(queue)
@@ -92,12 +92,12 @@ def test_an_interrupted_block_does_not_wait_for_its_handlers(blocking: Connectio
 
     def handle(delivery: Delivery) -> None:
         began.set()
-        go_on.wait(20)
+        go_on.wait(60)
 
     with pytest.raises(KeyboardInterrupt), blocking.serve(queue, handle) as server:
         with blocking.channel() as channel:
             channel.publish(b"m", "", queue)
-        assert began.wait(20)
+        assert began.wait(60)
         raise KeyboardInterrupt
     with blocking.channel() as channel:
         while not channel.message_count(queue):  # another server will answer it

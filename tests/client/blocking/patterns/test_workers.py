@@ -330,4 +330,4 @@ def test_many_threads_and_a_run_that_another_thread_stops(blocking: Connection, 
         assert sorted(calls.messages(100)) == sorted(bodies)
         workers.stop()
         workers.stop()
-        assert running.result(20) is None
+        assert running.result(60) is None

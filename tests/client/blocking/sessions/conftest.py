@@ -12,7 +12,7 @@ from tests.client.sessions.kit import FAST
 
 @pytest.fixture
 def connection(harebell_url: str) -> Iterator[Connection]:
-    with connect(harebell_url, timeout=20, backoff=FAST) as connection:
+    with connect(harebell_url, timeout=60, backoff=FAST) as connection:
         yield connection
 
 

@@ -44,7 +44,7 @@ def test_batches(session: Session, queue: str, no_ack: bool) -> None:
     found: list[bytes] = []
     with session.consume(queue, window=50, no_ack=no_ack) as consumer:
         while len(found) < len(bodies):
-            batch = consumer.receive(max_messages=20, timeout=20)
+            batch = consumer.receive(max_messages=20, timeout=60)
             assert 0 < len(batch) <= 20
             found += [delivery.body for delivery in batch]
             if not no_ack:
@@ -87,7 +87,7 @@ def test_browsing(session: Session, queue: str) -> None:
         copies[4].accept()
         assert browser.receive(timeout=0.01) == []
     with session.browse(queue) as browser:
-        assert [copy.body for copy in browser.receive(timeout=20)] == [*bodies[:4], *bodies[5:]]
+        assert [copy.body for copy in browser.receive(timeout=60)] == [*bodies[:4], *bodies[5:]]
         assert browser.tag
     assert session.message_count(queue) == 19
     copies = session.copies(queue, most=3)

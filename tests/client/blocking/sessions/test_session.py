@@ -220,7 +220,7 @@ def test_an_interrupted_block_waits_for_nothing(connection: Connection, name: st
 
 
 def test_a_takeover(connection: Connection, session: Session, harebell_url: str) -> None:
-    with connect(harebell_url, timeout=20) as other:
+    with connect(harebell_url, timeout=60) as other:
         with pytest.raises(errors.SessionDetached):
             other.session(session.name)
         with other.session(session.name, force=True) as taken:

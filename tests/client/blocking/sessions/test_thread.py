@@ -56,7 +56,7 @@ def interrupted(work, times):
                 except KeyboardInterrupt:
                     pass
 
-with blocking.sessions.connect(url, timeout=20) as connection, connection.session() as session:
+with blocking.sessions.connect(url, timeout=60) as connection, connection.session() as session:
     session.queue_declare(queue)
     session.queue_declare(queue + ".moved")
     published = 0
@@ -98,7 +98,7 @@ with blocking.sessions.connect(url, timeout=20) as connection, connection.sessio
         session.publish(b"last", "", queue)
     last = 0
     while last < 1000 - 50:  # an interrupt may have taken a delivery with it
-        for delivery in deliveries.receive(timeout=20):
+        for delivery in deliveries.receive(timeout=60):
             last += delivery.body == b"last"
             delivery.accept()
     deliveries.cancel()
@@ -119,7 +119,7 @@ import os, sys
 from harebell import blocking, errors
 
 url, queue = sys.argv[1:]
-connection = blocking.sessions.connect(url, timeout=20)
+connection = blocking.sessions.connect(url, timeout=60)
 session = connection.session()
 session.queue_declare(queue)
 deliveries = session.consume(queue)
@@ -134,7 +134,7 @@ if not child:
             assert "before a fork" in str(error), error
         else:
             raise AssertionError("the parent's connection was used")
-    with blocking.sessions.connect(url, timeout=20) as own, own.session() as mine:
+    with blocking.sessions.connect(url, timeout=60) as own, own.session() as mine:
         mine.publish(b"from the child", "", queue)
     sys.exit()
 assert os.waitpid(child, 0)[1] == 0
@@ -158,7 +158,7 @@ import harebell
 from harebell import blocking
 
 url, queue = sys.argv[1:]
-connection = blocking.sessions.connect(url, timeout=20)
+connection = blocking.sessions.connect(url, timeout=60)
 session = connection.session()
 waiting = threading.Event()
 
@@ -179,7 +179,7 @@ print("the end")
 
 
 def test_a_program_may_end_without_closing_anything(harebell_url: str, name: str) -> None:
-    with blocking.sessions.connect(harebell_url, timeout=20) as connection, connection.session() as session:
+    with blocking.sessions.connect(harebell_url, timeout=60) as connection, connection.session() as session:
         session.queue_declare(name)
         session.queue_declare(f"{name}.out")
         assert run(END, harebell_url, name) == "the end\n"
@@ -200,7 +200,7 @@ async def test_inside_a_running_loop_it_refuses(harebell_url: str) -> None:
 
 
 def test_a_connection_that_is_dropped_says_so_and_is_closed(harebell_url: str) -> None:
-    held = [blocking.sessions.connect(harebell_url, timeout=20)]
+    held = [blocking.sessions.connect(harebell_url, timeout=60)]
     inner = held[0].inner
     with pytest.warns(ResourceWarning, match="unclosed connection to"):
         held.clear()
@@ -210,5 +210,5 @@ def test_a_connection_that_is_dropped_says_so_and_is_closed(harebell_url: str) -
 def test_credentials_may_block() -> None:
     with EmbeddedBroker() as server:
         bare = server.url.replace("guest:guest@", "nobody:wrong@")
-        with blocking.sessions.connect(bare, credentials=lambda: ("guest", "guest"), timeout=20) as connection:
+        with blocking.sessions.connect(bare, credentials=lambda: ("guest", "guest"), timeout=60) as connection:
             connection.test().force_reconnect()

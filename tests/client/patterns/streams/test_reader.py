@@ -51,7 +51,7 @@ async def test_it_continues_where_it_was(connection: Connection, stream: str, tm
     offsets, seen = FileOffsets(tmp_path), []
     for count in (7, 1, 12):
         async with connection.stream(stream, offset="first", name="r", offsets=offsets) as reader:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 for _ in range(count):
                     delivery = await anext(reader)
                     seen.append(delivery.stream_offset)
@@ -87,7 +87,7 @@ async def test_over_an_outage(connection: Connection, stream: str, resume: Resum
         taken[0].ack()
         taken[1].ack()
         await connection.test().force_reconnect()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             delivery = await anext(reader)
         assert delivery.stream_offset == again
         delivery.ack()
@@ -106,7 +106,7 @@ async def test_it_is_stored_as_often_as_is_asked_for(
 ) -> None:
     offsets = Memory()
     reader = connection.stream(stream, offset=0, name="r", offsets=offsets, store_every=5, store_seconds=1000)
-    async with reader, asyncio.timeout(30):
+    async with reader, asyncio.timeout(60):
         for n in range(5):
             offsets.failing = n < 4
             (await anext(reader)).ack()
@@ -114,7 +114,7 @@ async def test_it_is_stored_as_often_as_is_asked_for(
         assert offsets.at in (3, 4)  # the fifth was handed out, and perhaps settled
     offsets.changed.clear()
     reader = connection.stream(stream, name="r", offsets=offsets, store_every=1000, store_seconds=0.01)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         batch = await reader.receive(3)
         assert batch[0].stream_offset == 5
         offsets.failing = True
@@ -146,7 +146,7 @@ async def test_who_is_cancelled_stores_too(
         inside = asyncio.Event()
         offsets.at = None
         task = asyncio.ensure_future(run())
-        await asyncio.wait_for(inside.wait(), 30)
+        await asyncio.wait_for(inside.wait(), 60)
         offsets.failing = failing
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -175,7 +175,7 @@ async def test_a_deleted_stream_ends_it(connection: Connection, other: Channel, 
     async with connection.stream(name) as reader:
         await other.queue_delete(name)
         with pytest.raises(errors.ConsumerCancelled):
-            await asyncio.wait_for(anext(reader), 30)
+            await asyncio.wait_for(anext(reader), 60)
 
 
 async def test_bad_arguments(connection: Connection, name: str) -> None:

@@ -54,7 +54,7 @@ async def test_publish_and_read(connection: Connection, other: Channel, name: st
             key = f"customer {n % 7}"
             await producer.publish(f"{key}/{n}".encode(), events.routing_key(key), mandatory=True)
     for _ in range(2):
-        async with events.read(offset="first", name="r", offsets=Each()) as stream, asyncio.timeout(30):
+        async with events.read(offset="first", name="r", offsets=Each()) as stream, asyncio.timeout(60):
             for _ in range(30):
                 delivery = await anext(stream)
                 key, _, number = delivery.body.decode().partition("/")
@@ -75,12 +75,12 @@ async def test_publish_and_read(connection: Connection, other: Channel, name: st
     await reading.start()
     waiting = asyncio.ensure_future(anext(reading))
     await other.publish(b"m", events.name, "1")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert (await waiting).body == b"m"
     waiting = asyncio.ensure_future(anext(reading))
     await events.delete()
     with pytest.raises(errors.ConsumerCancelled):
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, 60)
     await reading.close()
     with pytest.raises(StopAsyncIteration):
         await anext(reading)

@@ -43,7 +43,7 @@ async def queue(other: Session) -> str:
 @pytest.fixture
 async def second(broker: Broker) -> AsyncIterator[Connection]:
     """Another process's."""
-    async with connect(broker.url, timeout=20, backoff=FAST) as connection:
+    async with connect(broker.url, timeout=60, backoff=FAST) as connection:
         yield connection
 
 

@@ -162,7 +162,7 @@ async def test_completions_of_what_was_never_sent() -> None:
 
 async def test_the_broker_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     on = upon(c.ExecutionSync, lambda peer: peer.control(k.ConnectionClose(320, "CONNECTION_FORCED - maintenance")))
-    async with scripted(on) as (url, peers), connect(url, backoff=FAST, timeout=20) as connection:
+    async with scripted(on) as (url, peers), connect(url, backoff=FAST, timeout=60) as connection:
         async with connection.session("s") as session:
             with pytest.raises(errors.SessionStateLost):  # this broker's sessions are always new
                 await session.sync()
@@ -193,7 +193,7 @@ async def test_a_first_attach_that_was_cut_waits_for_the_lost_connection() -> No
             peer.control(k.SessionDetached(event.name, DetachCode.SESSION_BUSY))
         return attaches < 4
 
-    async with scripted(on) as (url, _), connect(url, backoff=FAST, timeout=20) as connection:
+    async with scripted(on) as (url, _), connect(url, backoff=FAST, timeout=60) as connection:
         async with connection.session("s") as session:
             await session.sync()
         assert attaches == 4
@@ -209,7 +209,7 @@ async def test_starting_over_waits_for_a_connection() -> None:
     def end(peer: Peer) -> None:
         peer.hang_up()
 
-    async with scripted(upon(Content, end)) as (url, peers), connect(url, backoff=FAST, timeout=20) as connection:
+    async with scripted(upon(Content, end)) as (url, peers), connect(url, backoff=FAST, timeout=60) as connection:
         async with connection.session("s") as session:
             with pytest.raises(errors.SessionStateLost):
                 await session.publish(b"m", "", "q")
@@ -282,7 +282,7 @@ async def test_calls_wait_for_completions(monkeypatch: pytest.MonkeyPatch) -> No
             held.append((peer, event))
         return isinstance(event, Content)
 
-    async with scripted(on) as (url, _), connect(url, backoff=None, timeout=20) as connection:
+    async with scripted(on) as (url, _), connect(url, backoff=None, timeout=60) as connection:
         async with connection.session("s") as session:
             tasks = [asyncio.ensure_future(session.publish(b"%d" % number, "", "q")) for number in range(9)]
             await until(lambda: len(held) == 3)

@@ -101,7 +101,7 @@ def test_probes_and_a_stop(broker_url: str, tmp_path: Path, processes: int) -> N
         deadline = time.monotonic() + 60
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
                     assert answer.status == 200
                 break
             except OSError:
