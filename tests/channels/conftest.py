@@ -41,7 +41,7 @@ async def make(broker_url: str, prefix: str) -> AsyncIterator[Make]:  # noqa: F8
     made: list[ChannelLayer] = []
 
     def make_one(**settings: Any) -> ChannelLayer:
-        layer = ChannelLayer(broker_url, **{"prefix": prefix, "expiry": 5, "timeout": 15, **settings})
+        layer = ChannelLayer(broker_url, **{"prefix": prefix, "expiry": 60, "timeout": 60, **settings})
         made.append(layer)
         return layer
 
@@ -55,7 +55,7 @@ def make_sync(broker_url: str, prefix: str) -> Iterator[MakeSync]:  # noqa: F811
     made: list[AsgiChannelLayer] = []
 
     def make_one(**settings: Any) -> AsgiChannelLayer:
-        settings = {"prefix": prefix, "expiry": 5, "timeout": 15, "block_seconds": 10.0, **settings}
+        settings = {"prefix": prefix, "expiry": 60, "timeout": 60, "block_seconds": 10.0, **settings}
         layer = AsgiChannelLayer(broker_url, **settings)
         made.append(layer)
         return layer

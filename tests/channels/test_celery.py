@@ -26,7 +26,7 @@ from celery import Celery
 from harebell.channels import ChannelLayer
 
 app = Celery("layer_tasks", broker={url!r}, backend={backend!r})
-layer = ChannelLayer({url!r}, prefix={prefix!r}, expiry=5, timeout=60)
+layer = ChannelLayer({url!r}, prefix={prefix!r}, expiry=60, timeout=60)
 # Before the worker forks: what the parent has opened is of no use to its children.
 async_to_sync(layer.send)("warm", {{"type": "x"}})
 

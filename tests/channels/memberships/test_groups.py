@@ -64,7 +64,7 @@ async def test_who_was_removed_during_an_outage_is_no_member_after_it(
 async def test_a_normal_channel_that_another_process_removed_stays_removed(
     make: Make, proxied_url: str, prefix: str, proxy: FaultProxy
 ) -> None:
-    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=5), make()
+    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=60), make()
     for channel in ("leaves", "stays"):
         await layer.group_add("g", channel)
     ready = await layer.new_channel()
@@ -81,7 +81,7 @@ async def test_a_normal_channel_that_another_process_removed_stays_removed(
 
 async def test_leaving_without_a_connection(make: Make, proxied_url: str, prefix: str, proxy: FaultProxy) -> None:
     """An own channel is no member at once; nothing waits for the broker."""
-    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=5), make()
+    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=60), make()
     channel = await layer.new_channel()
     await layer.group_add("g", channel)
     proxy.refuse()
