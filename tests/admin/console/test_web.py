@@ -52,6 +52,8 @@ VIEWS = {
     "browse": "Look at the messages of a queue",
     f"browse/{part(EVIL)}/{part(EVIL)}": "3 messages",
     f"browse/{part(EVIL)}/{part(DEAD)}?at=0": "What happened to it",
+    "dead-letters": f"{DYING}",
+    f"dead-letters/{part(EVIL)}/{part(DEAD)}?at=0": "What happened to it",
     "connections": EVIL,
     "channels": "127.0.0.1",
     "consumers": EVIL,
@@ -355,3 +357,39 @@ def test_a_broker_that_is_restarted(browser: Browser, tmp_path: Path) -> None:
         page.locator("main").get_by_text("lost").wait_for(state="hidden")
         assert page.locator("main").get_by_text("kept").is_visible()
         browser.check("401 (Unauthorized)", "net::ERR_")
+
+
+def test_messages_are_looked_at_and_dead_letters_sent_back(browser: Browser, own: ApiThread) -> None:
+    """Looking marks nothing; a message is dropped by itself; letters go back after a preview of what goes where."""
+    api, page = own.api(), browser.page
+    dying = {"arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}}
+    assert api.put("/api/queues/%2F/dead") == api.put("/api/queues/%2F/work", dying) == 201
+    for body in ('{"n": 1, "same": true}', '{"n": 2, "same": true}', "spare"):
+        message = {"properties": {}, "routing_key": "work", "payload": body, "payload_encoding": "string"}
+        assert api("POST", "/api/exchanges/%2F/amq.default/publish", message).status == 200
+    browser.log_in(own.management.url)
+    browser.go("browse/%2F/work", "3 messages")
+    page.get_by_role("checkbox", name="Choose 0", exact=True).check()
+    page.get_by_role("checkbox", name="Choose 1", exact=True).check()
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_label("Differences of the bodies").get_by_text('+ "n": 2').wait_for()
+    browser.go("browse/%2F/work?at=2", "spare")
+    page.get_by_label("Message", exact=True).get_by_role("button", name="Drop…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop", exact=True).click()
+    page.get_by_text("2 messages").wait_for()
+    get = {"count": 5, "ackmode": "reject_requeue_false", "encoding": "auto"}
+    got = api("POST", "/api/queues/%2F/work/get", get).json
+    assert [each["redelivered"] for each in got] == [False, False]
+    until(lambda: api.get("/api/queues/%2F/dead")["messages"] == 2)
+    browser.go("dead-letters", "Queues that collect them")
+    page.locator("main").get_by_role("link", name="dead", exact=True).click()
+    page.get_by_text("2 dead letters").wait_for()
+    page.get_by_role("button", name="Send back…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("2 letters would go back").wait_for()
+    dialog.get_by_text("2 letters: work").wait_for()
+    assert api.get("/api/queues/%2F/dead")["messages"] == 2
+    dialog.get_by_role("button", name="Send them back").click()
+    page.get_by_text("2 letters sent back").wait_for()
+    assert api.get("/api/queues/%2F/work")["messages"] == 2
+    browser.check()

@@ -16,6 +16,7 @@ import { Changes } from "./changes.js";
 import { Node } from "./node.js";
 import { RouteTester } from "./route.js";
 import { Browse } from "./messages/browse.js";
+import { DeadLetters } from "./messages/dead_letters.js";
 
 export const MENU = [
   {
@@ -34,6 +35,7 @@ export const MENU = [
       { title: "Streams", to: ["streams"] },
       { title: "Exchanges", to: ["exchanges"], count: "exchanges", shortcut: "e" },
       { title: "Browse messages", to: ["browse"], shortcut: "b" },
+      { title: "Dead letters", to: ["dead-letters"], shortcut: "d" },
       { title: "Route tester", to: ["route"], shortcut: "r" },
     ],
   },
@@ -60,7 +62,7 @@ export const MENU = [
 const VIEWS = {
   overview: Overview, history: History, changes: Changes, node: Node,
   queues: [Queues, Queue], streams: [Queues, Queue], exchanges: [Exchanges, Exchange],
-  route: RouteTester, browse: Browse,
+  route: RouteTester, browse: Browse, "dead-letters": DeadLetters,
   connections: [Connections, Connection], channels: [Channels, Channel], consumers: Consumers,
   policies: Policies, shovels: Shovels, vhosts: [Vhosts, Vhost], users: [Users, User], definitions: Definitions,
 };
