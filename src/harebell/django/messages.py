@@ -17,10 +17,11 @@ from harebell.django.framework import base
 from harebell.django.options import Options
 from harebell.errors import UndecodableBody
 
-__all__ = ["UnknownTask", "message_of", "read", "record_of", "result_of"]
+__all__ = ["DUE", "UnknownTask", "message_of", "read", "record_of", "result_of"]
 
 PERSISTENT: Final = 2
 TIMES: Final = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
+DUE: Final = "due"  # a header of what waits at the broker: milliseconds since 1970
 DEDUPLICATION: Final = "x-deduplication-header"  # Harebell's queues take a message with the same one once
 
 

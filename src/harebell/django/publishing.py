@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -20,7 +21,7 @@ from harebell.client.connection import Connection
 from harebell.client.messages import Message
 from harebell.client.servers import product_of
 from harebell.django import topology
-from harebell.django.messages import message_of
+from harebell.django.messages import DUE, message_of
 from harebell.django.options import EMBEDDED, Options
 
 __all__ = ["Broker", "Publisher", "embedded_url"]
@@ -30,6 +31,7 @@ _T = TypeVar("_T")
 DEAD: Final = "dead"
 DELAYS: Final = "delays"
 UNROUTABLE_SECONDS: Final = 0.05  # before a task that reached no queue is published again
+FORGET_SECONDS: Final = 1.0  # what was declared is declared again for many tasks at once
 
 
 class Broker:
@@ -42,6 +44,8 @@ class Broker:
         self.names = topology.Names(options.prefix)
         self.product = product_of(connection.server_properties)
         self._declared: set[object] = set()  # what is known to be there: DEAD, DELAYS, (queue, delayed)
+        self._declaring = asyncio.Lock()
+        self._forgotten = -FORGET_SECONDS  # when that was last found to be wrong by a worker
 
     @classmethod
     async def connect(cls, options: Options) -> Broker:
@@ -56,30 +60,51 @@ class Broker:
 
     async def declare(self, name: str, *, delayed: bool = False) -> None:
         """Declare a Django queue, once; with `delayed` what leads delayed tasks to it, too."""
-        if (name, False) not in self._declared:
-            await topology.declare_queue(self.channel, self.names, self.options, self.product, name)
-            self._declared.add((name, False))
-        if delayed and DELAYS not in self._declared:
-            await topology.declare_delays(self.channel, self.names, self.product)
-            self._declared.add(DELAYS)
-        if delayed and (name, True) not in self._declared:
-            await topology.bind_delayed(self.channel, self.names, self.product, name)
-            self._declared.add((name, True))
+        await self._once((name, False), topology.declare_queue, self.options, self.product, name)
+        if delayed:
+            await self.declare_delays()
+            await self._once((name, True), topology.bind_delayed, self.product, name)
+
+    async def declare_delays(self) -> None:
+        """Declare what keeps tasks until they are due, and where those come to that reach no queue then; once."""
+        await self._once(DELAYS, topology.declare_delays, self.product)
 
     async def declare_dead(self) -> None:
         """Declare the queue of dead tasks, once."""
-        if DEAD not in self._declared:
-            await topology.declare_dead(self.channel, self.names, self.options)
-            self._declared.add(DEAD)
+        await self._once(DEAD, topology.declare_dead, self.options)
+
+    async def _once(self, what: object, declare: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
+        if what in self._declared:
+            return
+        async with self._declaring:  # several tasks that want the same declare it once
+            if what not in self._declared:
+                await declare(self.channel, self.names, *arguments)
+                self._declared.add(what)
 
     async def publish(self, record: dict[str, Any], *, attempt: int = 1, delay: float = 0.0, waits: int = 0) -> None:
         """Publish a task, due in `delay` seconds; return when the broker has it. Raises what `Channel.publish` does."""
         message, name = message_of(record, self.options, attempt, waits), record["queue"]
         exchange, key, headers = topology.route(self.names, self.product, name, delay)
-        if headers:
+        if delay > 0:
+            headers[DUE] = round((time.time() + delay) * 1000)
             message = Message(message.body, properties=message.properties)
             message.properties.headers = {**message.headers, **headers}
         await self._publish(message, exchange, key, lambda: self.declare(name, delayed=delay > 0))
+
+    async def publish_again(self, record: dict[str, Any], *, attempt: int, due: int, waits: int) -> None:
+        """Publish a task that reached no queue when it was due, and declare again what leads there.
+
+        due  milliseconds since 1970: when it may run; a rung of the ladder may have been missing long before
+        """
+        self.forget()
+        await self.declare(record["queue"], delayed=True)
+        await self.publish(record, attempt=attempt, delay=due / 1000 - time.time(), waits=waits)
+
+    def forget(self) -> None:
+        """Declare everything again before it is next used: somebody has deleted some of it."""
+        if (now := time.monotonic()) - self._forgotten >= FORGET_SECONDS:
+            self._forgotten = now
+            self._declared.clear()
 
     async def dead(self, message: Message, why: str) -> None:
         """Publish a task that has failed for good to the queue of dead tasks."""

@@ -7,6 +7,8 @@ PREFIX.wait.K        elsewhere, a ladder: a topic exchange and a queue for each 
                      written into the routing key as binary digits; at each rung the message waits in the queue or
                      passes by it, and from the last one it comes to PREFIX.due, which leads to the queues of tasks.
                      Each queue has one time to live, so that a short delay never stands behind a long one
+PREFIX.unrouted      the alternate of the exchanges that lead there, and its queue: messages that were due and reached
+                     no queue, because somebody has deleted it, or a binding, meanwhile. Workers publish them again
 PREFIX.dead          tasks that have failed for good, for a while
 """
 
@@ -20,22 +22,34 @@ from harebell.client.servers import HAREBELL
 from harebell.django.options import Options
 from harebell.protocol.v091 import Table
 
-__all__ = ["MAX_DELAY", "Names", "bind_delayed", "declare_dead", "declare_delays", "declare_queue", "route"]
+__all__ = [
+    "MAX_DELAY",
+    "Names",
+    "bind_delayed",
+    "declare_dead",
+    "declare_delays",
+    "declare_queue",
+    "declare_unrouted",
+    "route",
+]
 
 RUNGS: Final = 20  # 2 ** 20 seconds are twelve days; a longer delay waits several times
-MAX_DELAY: Final = float(2**RUNGS - 1)
+RUNG_MS: Final = 1000  # how long the lowest rung waits
+MAX_DELAY: Final = (2**RUNGS - 1) * RUNG_MS / 1000
 DELAY_HEADER: Final = "x-delay"
 
 
 class Names:
     """The AMQP names of one prefix."""
 
-    __slots__ = ("dead", "delayed", "exchange", "prefix")
+    __slots__ = ("dead", "delayed", "due", "exchange", "prefix", "unrouted")
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.exchange = prefix
         self.delayed = f"{prefix}.delayed"
+        self.due = f"{prefix}.due"
+        self.unrouted = f"{prefix}.unrouted"
         self.dead = f"{prefix}.dead"
 
     def queue(self, name: str) -> str:
@@ -65,23 +79,30 @@ async def declare_dead(channel: Channel, names: Names, options: Options) -> None
     await channel.queue_declare(names.dead, durable=True, arguments=arguments)
 
 
+async def declare_unrouted(channel: Channel, names: Names) -> None:
+    """Declare the queue of tasks that were due and reached no queue."""
+    await channel.exchange_declare(names.unrouted, "fanout", durable=True)
+    await channel.queue_declare(names.unrouted, durable=True, arguments={"x-queue-type": "classic"})
+    await channel.queue_bind(names.unrouted, names.unrouted, "")
+
+
 async def declare_delays(channel: Channel, names: Names, product: str | None) -> None:
     """Declare what keeps messages until they are due."""
     await channel.exchange_declare(names.exchange, "direct", durable=True)
+    await declare_unrouted(channel, names)
+    alternate: Table = {"alternate-exchange": names.unrouted}
     if product == HAREBELL:
         await channel.exchange_declare(
-            names.delayed, "x-delayed-message", durable=True, arguments={"x-delayed-type": "direct"}
+            names.delayed, "x-delayed-message", durable=True, arguments={"x-delayed-type": "direct", **alternate}
         )
         return
+    for exchange in (names.due, *map(names.rung, range(RUNGS))):
+        await channel.exchange_declare(exchange, "topic", durable=True, arguments=alternate)
     for number in range(RUNGS):
-        await channel.exchange_declare(names.rung(number), "topic", durable=True)
-    for number in range(RUNGS):
-        below = names.rung(number - 1) if number else names.prefix + ".due"
-        if not number:
-            await channel.exchange_declare(below, "topic", durable=True)
+        below = names.rung(number - 1) if number else names.due
         arguments: Table = {
             "x-queue-type": "classic",
-            "x-message-ttl": 2**number * 1000,
+            "x-message-ttl": 2**number * RUNG_MS,
             "x-dead-letter-exchange": below,
         }
         await channel.queue_declare(names.rung(number), durable=True, arguments=arguments)
@@ -96,7 +117,7 @@ async def bind_delayed(channel: Channel, names: Names, product: str | None, name
         await channel.queue_bind(names.queue(name), names.delayed, name)
     else:
         key = ".".join(["*"] * RUNGS + [name.replace(".", "/")])
-        await channel.queue_bind(names.queue(name), names.prefix + ".due", key)
+        await channel.queue_bind(names.queue(name), names.due, key)
 
 
 def _patterns(number: int) -> tuple[str, str]:
@@ -114,6 +135,6 @@ def route(names: Names, product: str | None, name: str, delay: float) -> tuple[s
         return names.exchange, name, {}
     if product == HAREBELL:
         return names.delayed, name, {DELAY_HEADER: min(math.ceil(delay * 1000), 2**31 - 1)}
-    seconds = min(math.ceil(delay), int(MAX_DELAY))
-    digits = f"{seconds:0{RUNGS}b}"
+    waits = min(math.ceil(delay * 1000 / RUNG_MS), 2**RUNGS - 1)
+    digits = f"{waits:0{RUNGS}b}"
     return names.rung(RUNGS - 1), ".".join([*digits, name.replace(".", "/")]), {}

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, Final
@@ -21,10 +21,9 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 from harebell import errors
-from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery, Message
 from harebell.django.framework import base
-from harebell.django.messages import UnknownTask, message_of, read, result_of
+from harebell.django.messages import DUE, UnknownTask, message_of, read, result_of
 from harebell.django.publishing import Broker
 from harebell.django.topology import MAX_DELAY
 from harebell.django.worker.running import Runner
@@ -35,6 +34,8 @@ logger = logging.getLogger("harebell.django")
 
 RELAY_SECONDS: Final = 5.0  # between two looks into the outbox, and at old results
 AGAIN_SECONDS: Final = 1.0
+DELETED_SECONDS: Final = 0.1  # before a queue that somebody has deleted is declared again
+UNROUTED_PREFETCH: Final = 50
 FINISHED: Final = ("SUCCESSFUL", "FAILED")
 
 
@@ -45,14 +46,16 @@ class WorkerProcess:
     queues       Django queues
     concurrency  tasks that run at once
     prefetch     further tasks that are fetched in advance
-    counts       how many tasks succeeded, failed, are tried again, could not be understood
+    counts       how many tasks succeeded, failed, are tried again, could not be understood; how many were published
+                 again because they had reached no queue
     running      how many run now
+    is_ready     it is connected, and consumes from each of its queues
     """
 
     def __init__(self, backend: Any, queues: Sequence[str], concurrency: int, prefetch: int) -> None:
         self._backend = backend
         self._options = backend.connected
-        self._queues = list(queues)
+        self._queues = list(dict.fromkeys(queues))
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="task")
@@ -60,7 +63,9 @@ class WorkerProcess:
         self._runner = Runner(type(backend), backend.results, self._threads, self.worker_id, self._options.attempts)
         self.counts: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._readers: dict[asyncio.Task[None], Consumer] = {}
+        self._readers: set[asyncio.Task[None]] = set()
+        self._reading = 0  # how many of the Django queues have a reader
+        self._consuming: set[str] = set()
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._broker: Broker | None = None
@@ -70,8 +75,9 @@ class WorkerProcess:
         return len(self._tasks)
 
     @property
-    def is_connected(self) -> bool:
-        return self._broker is not None and self._broker.connection.is_open
+    def is_ready(self) -> bool:
+        connected = self._broker is not None and self._broker.connection.is_open
+        return connected and len(self._consuming) == len(self._readers) > 0
 
     def stop(self) -> None:
         """Take no further task, and end when those that run are finished."""
@@ -87,14 +93,14 @@ class WorkerProcess:
             return
         try:
             slots = asyncio.Semaphore(self._concurrency)
+            self._read_queues(broker, slots)
+            self._readers.add(asyncio.create_task(self._read_unrouted(broker)))
             relaying = asyncio.create_task(self._relay())
             stopping = asyncio.create_task(self._stopping.wait())
             done: set[asyncio.Task[Any]] = set()
             while not done:
                 self._changed.clear()
-                for name in self._queues[len(self._readers) :]:
-                    consumer = await self._consumer(broker, name)
-                    self._readers[asyncio.create_task(self._read(broker, consumer, slots))] = consumer
+                self._read_queues(broker, slots)
                 changing = asyncio.create_task(self._changed.wait())
                 waited = [*self._readers, stopping, changing]
                 done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -103,8 +109,6 @@ class WorkerProcess:
             for task in [*self._readers, relaying, stopping]:
                 task.cancel()
             await asyncio.gather(*self._readers, relaying, stopping, return_exceptions=True)
-            for consumer in self._readers.values():
-                await consumer.cancel()  # what was prefetched goes back
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=drain)
             for task in done - {stopping}:
@@ -115,13 +119,10 @@ class WorkerProcess:
             await broker.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _consumer(self, broker: Broker, name: str) -> Consumer:
-        await broker.declare(name, delayed=True)
-        await broker.declare_dead()
-        channel = await broker.connection.channel()
-        consumer = channel.consume(broker.names.queue(name), prefetch=self._concurrency + self._prefetch)
-        await consumer.start()
-        return consumer
+    def _read_queues(self, broker: Broker, slots: asyncio.Semaphore) -> None:
+        for name in self._queues[self._reading :]:
+            self._readers.add(asyncio.create_task(self._read_queue(broker, name, slots)))
+        self._reading = len(self._queues)
 
     def add(self, name: str) -> None:
         """Take the tasks of another Django queue, too; called in the worker's loop."""
@@ -141,18 +142,66 @@ class WorkerProcess:
                     pass
         return None
 
-    async def _read(self, broker: Broker, consumer: Consumer, slots: asyncio.Semaphore) -> None:
-        while True:
-            delivery = await anext(consumer)
-            await slots.acquire()  # a task that is not begun goes back when the channel closes
+    async def _read_queue(self, broker: Broker, name: str, slots: asyncio.Semaphore) -> None:
+        """Run the tasks of a Django queue."""
+
+        async def declare() -> None:
+            await broker.declare(name, delayed=True)
+            await broker.declare_dead()
+
+        async def take(delivery: Delivery) -> None:
+            await slots.acquire()  # a task that is not begun goes back when the consumer is cancelled
             task = asyncio.create_task(self._process(broker, delivery, slots))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+        await self._read(broker, broker.names.queue(name), self._concurrency + self._prefetch, declare, take)
+
+    async def _read_unrouted(self, broker: Broker) -> None:
+        """Publish again what was due and reached no queue."""
+
+        async def take(delivery: Delivery) -> None:
+            await self._acknowledge(delivery, self._publish_again(broker, delivery))
+
+        await self._read(broker, broker.names.unrouted, UNROUTED_PREFETCH, broker.declare_delays, take)
+
+    async def _read(
+        self,
+        broker: Broker,
+        queue: str,
+        prefetch: int,
+        declare: Callable[[], Awaitable[None]],
+        take: Callable[[Delivery], Awaitable[None]],
+    ) -> None:
+        """Give the deliveries of a queue to `take`, until cancelled. A queue that is deleted is declared again."""
+        channel = await broker.connection.channel()
+        while True:
+            await declare()
+            consumer = channel.consume(queue, prefetch=prefetch)
+            try:
+                await consumer.start()
+                self._consuming.add(queue)
+                while True:
+                    await take(await anext(consumer))
+            except (errors.ConsumerCancelled, errors.NotFound) as error:
+                logger.warning("queue %s was deleted, and is declared again: %s", queue, error)
+                broker.forget()
+            finally:
+                self._consuming.discard(queue)
+                await consumer.cancel()  # what was prefetched goes back
+            await asyncio.sleep(DELETED_SECONDS)
+
     async def _process(self, broker: Broker, delivery: Delivery, slots: asyncio.Semaphore) -> None:
         try:
+            await self._acknowledge(delivery, self._handle(broker, delivery))
+        finally:
+            slots.release()
+
+    async def _acknowledge(self, delivery: Delivery, handling: Awaitable[None]) -> None:
+        """Acknowledge a delivery when it is handled; else it goes back to its queue."""
+        try:
             try:
-                await self._handle(broker, delivery)
+                await handling
             except errors.HarebellError as error:
                 logger.warning("a task goes back to its queue: %s", error)
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -167,15 +216,21 @@ class WorkerProcess:
                 delivery.ack()
         except errors.HarebellError:
             pass  # its connection was lost: it is delivered again
-        finally:
-            slots.release()
+
+    async def _publish_again(self, broker: Broker, delivery: Delivery) -> None:
+        try:
+            record = read(delivery.body)
+            attempt, waits, due = _numbers(delivery)
+        except (errors.UndecodableBody, ValueError) as error:
+            await self._unreadable(broker, delivery, error)
+            return
+        await broker.publish_again(record, attempt=attempt, due=due, waits=waits)
+        self.counts["published again"] += 1
 
     async def _handle(self, broker: Broker, delivery: Delivery) -> None:
         try:
             record = read(delivery.body)
-            attempt, waits = (
-                int(str(delivery.headers.get(name, default))) for name, default in (("attempt", 1), ("waits", 0))
-            )
+            attempt, waits, _ = _numbers(delivery)
             result = result_of(record)
         except (errors.UndecodableBody, UnknownTask, ValueError, TypeError, KeyError) as error:
             await self._unreadable(broker, delivery, error)
@@ -231,6 +286,12 @@ class WorkerProcess:
             except Exception:
                 logger.exception("the database cannot be looked at")
             await asyncio.sleep(RELAY_SECONDS)
+
+
+def _numbers(delivery: Delivery) -> tuple[int, int, int]:
+    """A task's attempt, how often it was found to be early, and when it is due, from the headers. ValueError."""
+    attempt, waits, due = (int(str(delivery.headers.get(*pair))) for pair in (("attempt", 1), ("waits", 0), (DUE, 0)))
+    return attempt, waits, due
 
 
 def _seconds_until(text: str | None) -> float:

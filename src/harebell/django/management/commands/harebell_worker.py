@@ -111,7 +111,7 @@ class Command(BaseCommand):  # type: ignore[misc]
         except RuntimeError:
             pass  # under --reload this is no main thread: Django ends the process
         parent = asyncio.create_task(_orphaned(worker))
-        health = self._health(options, lambda: {"ok": worker.is_connected, "running": worker.running, **worker.counts})
+        health = self._health(options, lambda: {"ok": worker.is_ready, "running": worker.running, **worker.counts})
         self.stderr.write(f"worker {worker.worker_id}: queues {', '.join(queues)}")
         try:
             await worker.run(drain=options["drain"])
