@@ -133,6 +133,10 @@ class Channel(Protocol):
         """The number of deliveries that are not acknowledged."""
 
     @property
+    def oldest_unacked(self) -> int | None:
+        """The number of the oldest delivery that is not acknowledged; None: there is none."""
+
+    @property
     def prefetch_count(self) -> int:
         """The prefetch of its later consumers; 0: none."""
 

@@ -408,6 +408,7 @@ def outcome(kit: Kit, sends: int | None, takes: int | None, durable: bool) -> tu
     assert (counts.publish, counts.deliver, counts.ack, counts.redeliver) == (3, 3, 3, 0), name
     assert queue.message_count == 0, name
     assert [each.unacked_count for each in run.client.peer.connection.channels.values()] == [0], name
+    assert [each.oldest_unacked for each in run.client.peer.connection.channels.values()] == [None], name
     assert run.client.exception is None, name
     assert run.first is not None
     carried = range(run.begun[0], run.first.sent), range(run.begun[1], run.first.taken)

@@ -224,6 +224,7 @@ def test_accept(client: Client, kit: Kit, kind: str) -> None:
     numbers = [number for number, _ in client.taken()]
     client.call(c.MessageAccept(ranges(numbers[0], numbers[2])))
     assert [channel.unacked_count for channel in client.peer.connection.channels.values()] == [2]
+    assert [channel.oldest_unacked for channel in client.peer.connection.channels.values()] != [None]
     client.peer.lose()
     other = kit.peer().session(b"other")
     other.subscribe("q")

@@ -39,15 +39,17 @@ class Entry(NamedTuple):
 class Kind(NamedTuple):
     """A kind of board: its topic, the columns of its rows, and where the objects are found.
 
-    `rates` are the columns of the counts; `shown` makes facts fit for JSON, once they have changed.
+    `rates` are the columns of the counts; `shown` makes facts fit for JSON, once they have changed. A look gives None
+    for what it passed over, so that it can be cut into steps; `forget` is called when nobody listens any more.
     """
 
     topic: str
     facts: tuple[str, ...]
     gauges: tuple[str, ...]
     rates: tuple[str, ...]
-    look: Callable[[], Iterator[Entry]]
+    look: Callable[[], Iterator[Entry | None]]
     shown: Callable[[tuple[Any, ...]], Iterable[Any]] = list
+    forget: Callable[[], None] = lambda: None
 
 
 class _Row:
@@ -93,6 +95,7 @@ class Board:
     def forget(self) -> None:
         """Forget all rows: nobody listens."""
         self._rows, self._changes, self._joined, self.number = {}, {}, {}, 0
+        self.kind.forget()
 
     def looking(self, seconds: float) -> Steps[None]:
         """Look at all objects; `seconds` have passed since the last look."""
@@ -101,6 +104,8 @@ class Board:
         for count, entry in enumerate(self.kind.look()):
             if not count % STEP:
                 yield
+            if entry is None:
+                continue
             row = rows.get(entry.key)
             if row is None:
                 self._ids += 1

@@ -65,7 +65,7 @@ class Feed:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._node, self._counts = node, counts
-        self._boards = {kind.topic: Board(kind) for kind in kinds(node, counts, gauges)}
+        self._boards = {kind.topic: Board(kind) for kind in kinds(node, counts, gauges, lambda: int(clock() * 1000))}
         self._changes = Changes(node, self._changed, clock)
         self._listeners: set[_Listener] = set()
         self._timer: Timer | None = None

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from harebell.admin.history.counts import Counts, Totals
 from harebell.admin.live.board import Entry, Kind
 from harebell.admin.live.policies import PolicyNames
+from harebell.admin.live.problems import FACTS, FIGURES, Problems
 from harebell.broker.clients import Channel, Connection
 from harebell.broker.counts import ChannelCounts, QueueCounts
 from harebell.broker.node import Node
@@ -29,8 +30,11 @@ CHURN: Final = ("connection_created", "connection_closed", "channel_created", "c
 MESSAGES: Final = ("publish", "confirm", "return_unroutable", "drop_unroutable", "deliver_get", "redeliver", "ack")
 
 
-def kinds(node: Node, counts: Counts, gauges: Callable[[], Mapping[str, Any]]) -> tuple[Kind, ...]:
-    """All kinds. `gauges` are the figures of the process."""
+def kinds(
+    node: Node, counts: Counts, gauges: Callable[[], Mapping[str, Any]], now: Callable[[], int]
+) -> tuple[Kind, ...]:
+    """All kinds. `gauges` are the figures of the process, `now` gives milliseconds since 1970."""
+    problems = Problems(node, counts, gauges, now)
     return (
         Kind(
             NODE,
@@ -101,6 +105,7 @@ def kinds(node: Node, counts: Counts, gauges: Callable[[], Mapping[str, Any]]) -
             lambda facts: [*facts[:8], json_table(facts[8])],
         ),
         Kind("shovels", ("vhost", "name", "status"), (), (), lambda: _shovels(node)),
+        Kind("problems", FACTS, FIGURES, (), problems.look, forget=problems.forget),
     )  # fmt: skip
 
 

@@ -198,6 +198,10 @@ class Session:
     def unacked_count(self) -> int:
         return self.deliveries.unsettled.count
 
+    @property
+    def oldest_unacked(self) -> int | None:
+        return next((number for run in self.deliveries.unsettled for number in run.numbers()), None)
+
     def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
         found = Counter[Queue]()
         for number, run in enumerate(tuple(self.deliveries.unsettled)):

@@ -166,6 +166,10 @@ class Channel:
     def unacked_count(self) -> int:
         return len(self.unacked)
 
+    @property
+    def oldest_unacked(self) -> int | None:
+        return next(iter(self.unacked.entries), None)
+
     def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
         entries = self.unacked.entries
         if not entries:

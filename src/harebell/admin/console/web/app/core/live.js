@@ -19,7 +19,7 @@ const SILENCE = 40000; // milliseconds without a sign of life: the connection is
 
 const KEYS = {
   node: ["name"], vhosts: ["name"], queues: ["vhost", "name"], exchanges: ["vhost", "name"],
-  connections: ["name"], channels: ["name"], consumers: ["channel", "consumer_tag"], shovels: ["vhost", "name"],
+  connections: ["name"], channels: ["name"], consumers: ["channel", "consumer_tag"], shovels: ["vhost", "name"], problems: ["id"],
 };
 
 /** A row's key: texts of its columns that no other row has together. */

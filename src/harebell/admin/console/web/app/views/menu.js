@@ -14,6 +14,7 @@ import { Definitions } from "./definitions.js";
 import { History } from "./history.js";
 import { Changes } from "./changes.js";
 import { Node } from "./node.js";
+import { Wrong } from "./wrong.js";
 import { RouteTester } from "./route.js";
 import { Browse } from "./messages/browse.js";
 import { DeadLetters } from "./messages/dead_letters.js";
@@ -23,6 +24,7 @@ export const MENU = [
     title: "Watch",
     views: [
       { title: "Overview", to: ["overview"], shortcut: "o" },
+      { title: "What is wrong", to: ["wrong"], shortcut: "w" },
       { title: "History", to: ["history"], shortcut: "h" },
       { title: "Changes", to: ["changes"] },
       { title: "Node", to: ["node"], tag: "monitoring" },
@@ -60,7 +62,7 @@ export const MENU = [
 ];
 
 const VIEWS = {
-  overview: Overview, history: History, changes: Changes, node: Node,
+  overview: Overview, wrong: Wrong, history: History, changes: Changes, node: Node,
   queues: [Queues, Queue], streams: [Queues, Queue], exchanges: [Exchanges, Exchange],
   route: RouteTester, browse: Browse, "dead-letters": DeadLetters,
   connections: [Connections, Connection], channels: [Channels, Channel], consumers: Consumers,

@@ -42,7 +42,7 @@ async function targets(queues) {
 const MOST_EXCHANGES = 50; // exchanges of dead letters whose bindings are loaded
 
 /** The queues that collect dead letters: [{vhost, name, from}]. */
-async function collectors(queues) {
+async function collectors(queues, exchanges) {
   const all = await targets(queues), found = new Map();
   const note = (vhost, name, from) => {
     const id = keyOf("queues", { vhost, name });
@@ -50,7 +50,7 @@ async function collectors(queues) {
     for (const each of from) found.get(id).from.add(each);
   };
   for (const each of all.filter((it) => it.exchange === "")) note(each.vhost, each.key, each.from);
-  await Promise.all(all.filter((it) => it.exchange !== "").slice(0, MOST_EXCHANGES).map(async ({ vhost, exchange, from }) => {
+  await Promise.all(all.filter((it) => it.exchange !== "" && exchanges.has(keyOf("exchanges", { vhost: it.vhost, name: it.exchange }))).slice(0, MOST_EXCHANGES).map(async ({ vhost, exchange, from }) => {
     const bindings = await get(path("exchanges", vhost, exchange, "bindings", "source")).catch(() => []);
     for (const each of bindings) if (each.destination_type === "queue") note(vhost, each.destination, from);
   }));
@@ -59,8 +59,8 @@ async function collectors(queues) {
 
 function Collectors() {
   const live = useTopic("queues");
-  const complete = live.complete.value;
-  const found = useLoaded(complete ? () => collectors(live.list) : null, /^(queue|binding|policy|exchange)\./, [complete]);
+  const exchanges = useTopic("exchanges"), complete = live.complete.value && exchanges.complete.value;
+  const found = useLoaded(complete ? () => collectors(live.list, exchanges.rows) : null, /^(queue|binding|policy|exchange)\./, [complete]);
   const rows = (found.value || []).map((each) => ({ ...each, row: live.rows.get(keyOf("queues", each)) })).filter((each) => each.row)
     .sort((one, other) => other.row.messages_ready - one.row.messages_ready || (one.name < other.name ? -1 : 1));
   return html`<${Failure} error=${found.error} again=${found.again} />
