@@ -200,14 +200,20 @@ def test_the_node_and_who_is_told(doctor: Doctor, own: ApiThread, monkeypatch: p
     monkeypatch.setattr(module, "NEAR_RESOURCE", 0.0)
     own.add_user("here", "management", vhosts=("/",))
     own.add_user("nowhere", "management")
-    for user, kinds in (
-        ("guest", {"dead_letter_exchange", "memory", "descriptors"}),
-        ("here", {"dead_letter_exchange"}),
-        ("nowhere", set()),
-    ):
-        with Watch(own.api(user), "problems") as watch:
-            watch.until(lambda watch=watch: watch.complete == {"problems"})
-            assert set(watch.list("problems", "kind")) == kinds, user
+    told = {
+        "guest": {"dead_letter_exchange", "memory", "descriptors"},
+        "here": {"dead_letter_exchange"},
+        "nowhere": set[str](),
+    }
+    for user, kinds in told.items():
+        assert told_of(own.api(user)) == kinds, user
+
+
+def told_of(api: Api) -> set[str]:
+    """The kinds of problems that the user hears of."""
+    with Watch(api, "problems") as watch:
+        watch.until(lambda: watch.complete == {"problems"})
+        return set(watch.list("problems", "kind"))
 
 
 def test_blocked_publishers_and_clients_that_do_not_read(
