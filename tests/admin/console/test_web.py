@@ -47,6 +47,7 @@ VIEWS = {
     "queues": EVIL,
     "streams": "Streams",
     "exchanges": EVIL,
+    f"topology?vhost={part(EVIL)}": "dead letters",
     "route": "Nothing is published",
     f"route?tested=1&vhost={part(EVIL)}&exchange={part(EVIL)}&key={part(EVIL)}": "It reaches 1 queue",
     f"route?tested=1&vhost={part(EVIL)}&exchange={part(EVIL)}&key=other&as={part(EVIL)}s": "may not publish it",
@@ -396,4 +397,41 @@ def test_messages_are_looked_at_and_dead_letters_sent_back(browser: Browser, own
     dialog.get_by_role("button", name="Send them back").click()
     page.get_by_text("2 letters sent back").wait_for()
     assert api.get("/api/queues/%2F/work")["messages"] == 2
+    browser.check()
+
+
+def test_the_topology_is_drawn_searched_opened_and_saved(browser: Browser, own: ApiThread, tmp_path: Path) -> None:
+    api, page = own.api(), browser.page
+    assert api.put("/api/exchanges/%2F/orders", {"type": "topic", "arguments": {"alternate-exchange": "none"}}) == 201
+    for name in ("mail", "stock", "lonely"):
+        assert api.put(f"/api/queues/%2F/{name}") == 201
+    for name in ("mail", "stock"):
+        binding = {"routing_key": f"order.{name}", "arguments": {}}
+        assert api("POST", f"/api/bindings/%2F/e/orders/q/{name}", binding).status == 201
+    browser.log_in(own.management.url)
+    browser.go("topology", "1 exchange, 3 queues and 3 ways")
+    ways = page.get_by_role("table", name="Ways")
+    rows = [row.inner_text().split("\t")[:3] for row in ways.locator("tbody tr").all()]
+    assert rows == [
+        ["orders", "mail", "order.mail"], ["orders", "stock", "order.stock"],
+        ["orders", "none missing", "alternate exchange: what no binding matches"],
+    ]  # fmt: skip
+    page.locator(".graph canvas").first.wait_for()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as PNG").click()
+    download.value.save_as(tmp_path / "topology.png")
+    assert (tmp_path / "topology.png").read_bytes().startswith(b"\x89PNG")
+    page.get_by_label("Search").fill("lonely")
+    page.get_by_text("0 exchanges, 1 queue and 0 ways").wait_for()
+    panel = page.get_by_label("lonely", exact=True)
+
+    def chosen() -> bool:
+        page.locator(".graph").click()  # the only one is in the middle, once it is drawn
+        page.wait_for_timeout(200)
+        return bool(panel.is_visible())
+
+    until(chosen)
+    panel.get_by_text("Unacknowledged").wait_for()
+    panel.get_by_role("link", name="Open its page").click()
+    page.get_by_role("heading", name="lonely", exact=True).wait_for()
     browser.check()

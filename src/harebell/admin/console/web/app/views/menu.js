@@ -15,6 +15,7 @@ import { History } from "./history.js";
 import { Changes } from "./changes.js";
 import { Node } from "./node.js";
 import { Wrong } from "./wrong.js";
+import { Topology } from "./graph/topology.js";
 import { RouteTester } from "./route.js";
 import { Browse } from "./messages/browse.js";
 import { DeadLetters } from "./messages/dead_letters.js";
@@ -36,6 +37,7 @@ export const MENU = [
       { title: "Queues", to: ["queues"], count: "queues", shortcut: "q" },
       { title: "Streams", to: ["streams"] },
       { title: "Exchanges", to: ["exchanges"], count: "exchanges", shortcut: "e" },
+      { title: "Topology", to: ["topology"], shortcut: "g" },
       { title: "Browse messages", to: ["browse"], shortcut: "b" },
       { title: "Dead letters", to: ["dead-letters"], shortcut: "d" },
       { title: "Route tester", to: ["route"], shortcut: "r" },
@@ -64,7 +66,7 @@ export const MENU = [
 const VIEWS = {
   overview: Overview, wrong: Wrong, history: History, changes: Changes, node: Node,
   queues: [Queues, Queue], streams: [Queues, Queue], exchanges: [Exchanges, Exchange],
-  route: RouteTester, browse: Browse, "dead-letters": DeadLetters,
+  route: RouteTester, topology: Topology, browse: Browse, "dead-letters": DeadLetters,
   connections: [Connections, Connection], channels: [Channels, Channel], consumers: Consumers,
   policies: Policies, shovels: Shovels, vhosts: [Vhosts, Vhost], users: [Users, User], definitions: Definitions,
 };
