@@ -90,7 +90,20 @@ def test_an_end_is_on_disk_at_once() -> None:
         bench = Bench()
         session = bench.begin(b"one")
         bench.sync()
+        bench.positions.end_now(session)
+        bench.positions.end_now(session)
+        bench.disk.power_cut(Random(seed))
+        assert bench.start() == {}
+
+
+def test_an_end_that_nobody_relies_on_is_on_disk_with_the_next_sync() -> None:
+    for seed in range(20):
+        bench = Bench()
+        session = bench.begin(b"one")
+        bench.sync()
         bench.positions.end(session)
+        assert bench.changed == 2
+        bench.sync()
         bench.disk.power_cut(Random(seed))
         assert bench.start() == {}
 

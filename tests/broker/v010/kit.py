@@ -142,9 +142,17 @@ class Peer:
             client.state.detached()
 
     def session(
-        self, name: bytes = b"s", channel: int = 0, *, state: State[Any] | None = None, force: bool = False
+        self,
+        name: bytes = b"s",
+        channel: int = 0,
+        *,
+        state: State[Any] | None = None,
+        force: bool = False,
+        timeout: int | None = None,
     ) -> Client:
+        """`timeout`: seconds that it asks for before anything else."""
         client = Client(self, name, channel, state)
+        client.asks = timeout
         for old in [each for peer in self.kit.peers for each in peer.sessions.values() if each.state is state]:
             client.complete, client.results = old.complete, old.results
             client.accepted, client.rejected = old.accepted, old.rejected
@@ -166,6 +174,7 @@ class Client:
         self.moved = False  # another connection goes on with the state
         self.attached = False
         self.detached: int | None = None
+        self.asks: int | None = None
         self.timeout: int | None = None
         self.exception: c.ExecutionException | None = None
         self.results: dict[int, Struct] = {}
@@ -180,6 +189,8 @@ class Client:
         match event:
             case k.SessionAttached():
                 self.attached = True
+                if self.asks is not None:
+                    self._control(k.SessionRequestTimeout(self.asks))
                 for control in self.state.attached():
                     self._control(control)
             case k.SessionDetached() if event.name not in (b"", self.name):

@@ -54,6 +54,18 @@ def again(node: DiskKit, client: Client) -> Client:
     return came
 
 
+def known_first(node: DiskKit) -> Client:
+    """A session that asks for its timeout first, and is on disk when it may send commands."""
+    client = node.peer().session(timeout=60)
+    node.settle()
+    assert client.attached
+    assert not client.state.ready
+    node.sync()
+    node.settle()
+    assert client.state.ready
+    return client
+
+
 def publish(client: Client, body: bytes, key: str = "a", exchange: str = "", **rest: Any) -> int:
     """Send a durable message, and ask for its completion."""
     command = c.MessageTransfer(exchange, rest.pop("accept_mode", None), sync=True)
@@ -103,6 +115,35 @@ def test_what_is_sent_again_comes_once(node: DiskKit, way: int, synced: bool) ->
     assert client.complete.issuperset(numbers)
     assert bodies(node, "a", "b") == [[b"0", b"1", b"2", b"3"]] * 2
     assert client.attached
+
+
+@pytest.mark.parametrize("way", range(3), ids=["kill", "power cut", "stop"])
+@pytest.mark.parametrize("declares", [False, True])
+def test_a_session_is_known_before_its_first_command(node: DiskKit, way: int, declares: bool) -> None:
+    client = known_first(node)
+    first = client.send(c.QueueDeclare("a", passive=True, sync=True))
+    node.settle()
+    if declares:
+        node.client.declare("d")  # the catalog has changed when the session's commands are written
+    numbers = [first, *(publish(client, b"%d" % n, exchange="all") for n in range(3))]
+    restarts(node)[way]()
+    client = again(node, client)
+    assert not client.lost
+    client.wait(numbers[-1])
+    assert client.complete.issuperset(numbers)
+    assert bodies(node, "a", "b") == [[b"0", b"1", b"2"]] * 2
+
+
+def test_a_session_that_is_lost_before_it_may_send_anything(node: DiskKit) -> None:
+    client = node.peer().session(timeout=60)
+    node.settle()
+    node.restart(None)
+    client = again(node, client)
+    node.sync()
+    node.settle()
+    assert not client.lost
+    client.wait(publish(client, b"0"))
+    assert bodies(node, "a") == [[b"0"]]
 
 
 def test_messages_that_are_gone_do_not_come_back(node: DiskKit) -> None:
@@ -237,10 +278,11 @@ class Model:
     """`unsure` are messages whose publication was not complete at a power cut.
 
     They may come twice, if the first one was taken before it was on disk, and behind others, because some were on disk
-    by chance. `told` are those whose session was lost before any was complete: they may not come at all.
+    by chance. `told` are those whose session was lost before any was complete: they may not come at all. There are none
+    when the session is on disk `first`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: bool) -> None:
         self.node = DiskKit()
         for queue in QUEUES:
             self.node.client.declare(queue)
@@ -248,7 +290,8 @@ class Model:
         for queue in ("a", "b"):
             self.node.client.call(m.QueueBind(queue, "all"), m.QueueBindOk)
         self.node.sync()
-        self.client = begun(self.node)
+        self.first = first
+        self.client = known_first(self.node) if first else begun(self.node)
         self.numbers = count()
         self.sent: dict[str, list[bytes]] = {queue: [] for queue in QUEUES}
         self.taken: dict[str, list[bytes]] = {queue: [] for queue in QUEUES}
@@ -305,7 +348,11 @@ class Model:
         self.node.disk.heal()
         incomplete = self.incomplete
         self.client = again(self.node, self.client)
+        if not self.client.state.has_state:
+            self.node.sync()  # else it is not told what is expected, and has its connection until then
+            self.node.settle()
         if self.client.lost:
+            assert not self.first
             assert len(incomplete) == len(self.commands)
             self.told |= incomplete
             self.client.lost = False
@@ -340,13 +387,15 @@ class Model:
 
 @pytest.mark.repeats
 @settings(max_examples=scaled(60))
-@example([("publish", "a"), ("take", "a"), ("die", 0), ("publish", "a"), ("take", "a")], 0)
-@given(st.lists(STEPS, max_size=30), st.sampled_from([0, 0, 50]))
-def test_every_message_once_whatever_happens_to_the_broker(script: list[tuple[str, Any]], lag: int) -> None:
+@example([("publish", "a"), ("take", "a"), ("die", 0), ("publish", "a"), ("take", "a")], 0, False)
+@given(st.lists(STEPS, max_size=30), st.sampled_from([0, 0, 50]), st.booleans())
+def test_every_message_once_whatever_happens_to_the_broker(
+    script: list[tuple[str, Any]], lag: int, first: bool
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_node, "POSITION_MS", lag)
         patch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", 500)  # type: ignore[arg-type]
-        model = Model()
+        model = Model(first)
         try:
             model.run(script)
         finally:

@@ -79,8 +79,10 @@ async def endured(kills: int, seed: int) -> Figures:
             enough.set()
             messages = await publishing
             async with connection.session() as watcher:
-                async with asyncio.timeout(TIMEOUT):
-                    await eventually(lambda: _is_empty(watcher))
+                with contextlib.suppress(TimeoutError):  # what does not come is counted
+                    async with asyncio.timeout(TIMEOUT):
+                        await eventually(lambda: _is_empty(watcher))
+                        await eventually(lambda: _has_come(taken, messages))  # the last ones are under way
                 taking.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await taking
@@ -133,6 +135,11 @@ async def kept(url: str, queue: str) -> list[int]:
 
 async def _is_empty(watcher: Session) -> bool:
     return not await watcher.message_count(TAKEN)
+
+
+async def _has_come(taken: list[int], messages: int) -> bool:
+    await asyncio.sleep(0.01)
+    return len(set(taken)) >= messages
 
 
 def _publication(number: int) -> harebell.Publication:

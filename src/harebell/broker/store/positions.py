@@ -10,7 +10,8 @@ A position names only commands whose effects are on disk already, so it is never
 was stored last is known by the records of the messages, which have session and command (`queue_log.records`, NUMBERED).
 `GroupCommit.covered` says up to which sync the positions are on disk; until then a queue keeps what has these numbers.
 
-The end of a session is synced at once: a client that holds more than publications must not find a session without it.
+The end of a session that lives on (`end_now`) is synced at once: a client that holds more than publications must not
+find a session without it.
 After damage no session goes on: an old position would have commands executed twice. The file is written anew at each
 start, and when it has grown long.
 """
@@ -168,7 +169,7 @@ class Positions:
         """A session of before the restart has ended, or its owner is gone, unless it has come back."""
         if self.known.get((known.vhost, known.user, known.name)) is known:
             del self.known[known.vhost, known.user, known.name]
-            self.end(known.session)
+            self.end_now(known.session)
 
     # -- sessions of now -----------------------------------------------------------------------------------------
 
@@ -198,14 +199,23 @@ class Positions:
             self._moved[session] = position
 
     def end(self, session: bytes) -> None:
-        """The session does not survive a restart any more. On disk when this returns. OSError when that refuses."""
-        if self._live.pop(session, None) is None:
-            return
-        self._moved.pop(session, None)
-        self._file.append(b"".join(self._begun) + record(_END, session))
+        """The session is over: it does not survive a restart any more, once that is written."""
+        if self._live.pop(session, None) is not None:
+            self._moved.pop(session, None)
+            self._begun.append(record(_END, session))
+            self._touch()
+
+    def end_now(self, session: bytes) -> None:
+        """As `end`, and on disk when this returns. OSError when that refuses."""
+        if session in self._live:
+            self.end(session)
+            self._file.append(self._take_begun())
+            self._file.sync()
+
+    def _take_begun(self) -> bytes:
+        begun = b"".join(self._begun)
         self._begun.clear()
-        self._file.sync()
-        self._touch()
+        return begun
 
     def begin_work(self) -> object:
         """Let no number be forgotten that is stored from now on, until `end_work` gets what this returns."""
@@ -238,8 +248,7 @@ class Positions:
         for session, position in self._moved.items():
             self._live[session].position = saved = position()
             moved.append(record(_POSITION, session, saved))
-        ticket = self._file.append(b"".join(self._begun + moved))
-        self._begun.clear()
+        ticket = self._file.append(self._take_begun() + b"".join(moved))
         self._moved.clear()
         self._covers = False
         self._covering.append((ticket, next(iter(self._busy.values()), synced)))

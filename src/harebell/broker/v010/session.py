@@ -252,6 +252,24 @@ class Session:
             control = k.SessionExpected(((first, first),))
         if (last_commit := self.survival.last_commit(control)) is not None:
             self._say(last_commit)
+        if isinstance(control, k.SessionFlush) and control.expected and not control.completed and self._begins():
+            self.work_on(control, self._beginning(control))
+            return
+        self._receive_control(control)
+
+    def _begins(self) -> bool:
+        return not self.state.has_state and self.survival.begin()
+
+    def _beginning(self, control: Control) -> Work:
+        """The client has no state either: it may send commands when the session survives a kill."""
+        for _ in range(2):  # the first time it may be left out, until declarations that it knows of are on disk
+            self.batch.cover_earlier()
+            self.batch.slices.wait(self.batch.when_safe)
+            yield
+        if self.attached and not self.ended:
+            self._receive_control(control)
+
+    def _receive_control(self, control: Control) -> None:
         was_ready = self.state.ready
         reaction = self.state.receive_control(control)
         if reaction.lost:

@@ -1,7 +1,8 @@
 """How a session survives a restart of the broker, as long as it only publishes.
 
-From its first durable message on, each message has the session and the number of its command on disk, and the file of
-positions says what is complete (`store.positions`). After a restart the session goes on from there: a command that is
+A client without state is told what is expected when the session is on disk, so that it finds it again whatever it sends
+then. Each durable message has the session and the number of its command on disk, and the file of positions says what is
+complete (`store.positions`). After a restart the session goes on from there: a command that is
 sent again is executed for the queues that do not have its message yet, and for no other.
 
 A session that holds more (subscriptions, a transaction, exclusive queues), or has sent messages to where numbers are
@@ -11,7 +12,7 @@ transactional, the client learns before that which commit was the last one (`tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from harebell.broker.forwarding import Sink
@@ -56,6 +57,20 @@ class Survival:
         self._key = b"" if known is None else known.session
         self.stored = {} if known is None else known.stored
         self._plain = True
+        self._marked = known is not None  # messages have the session's numbers
+
+    def begin(self) -> bool:
+        """Let a session that is new to its client too survive, if it has a timeout; whether the disk has to be told."""
+        if self._key or not self._plain or not self._session.timeout:
+            return False
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
+        session = self._session
+        self._key = self._positions.begin(
+            session.vhost.name, session.user, session.session_name, session.timeout, self._position()
+        )
 
     def last_commit(self, control: Control) -> Control | None:
         """What answers a client that still has the session, before it is told that it is a new one."""
@@ -81,11 +96,11 @@ class Survival:
         if not kept:
             self.give_up()
         elif not self._key and self._plain and self._session.timeout:
-            session = self._session
-            self._key = self._positions.begin(
-                session.vhost.name, session.user, session.session_name, session.timeout, self._position()
-            )
-        return NUMBER.pack(self._key, number) if self._key else b""
+            self._begin()
+        if not self._key:
+            return b""
+        self._marked = True
+        return NUMBER.pack(self._key, number)
 
     def marks(self, number: int, count: int, kept: bool) -> list[bytes]:
         """As `mark`, for so many commands from `number` on; [] where the session does not survive."""
@@ -106,7 +121,7 @@ class Survival:
 
     def moved(self) -> None:
         """Commands are complete."""
-        if self._key:
+        if self._marked and self._key:
             self._positions.moved(self._key, self._position)
 
     def granted(self, timeout: int) -> None:
@@ -120,23 +135,25 @@ class Survival:
     def give_up(self) -> None:
         """The session holds more than publications from now on. OSError when the disk refuses."""
         self._plain = False
-        self._end_position()
+        self._end_position(self._positions.end_now)
 
     def start_over(self) -> None:
         """The client has lost its state of the session, and nothing of it is held any more."""
         self._plain = True
-        self.end()
+        self._commits.forget(self._name())
+        self._end_position(self._positions.end_now)
 
     def end(self) -> None:
-        """Nothing of the session is known after a restart. OSError when the disk refuses."""
+        """Nothing of the session is known after a restart, but after one in the next moment."""
         self._commits.forget(self._name())
-        self._end_position()
+        self._end_position(self._positions.end)
 
-    def _end_position(self) -> None:
+    def _end_position(self, end: Callable[[bytes], None]) -> None:
         key, self._key = self._key, b""
+        self._marked = False
         self.stored.clear()
         if key:
-            self._positions.end(key)
+            end(key)
 
     def _position(self) -> bytes:
         """What is complete, but for what the client may not have the answer of: that is lost with the process."""
