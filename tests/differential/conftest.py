@@ -18,7 +18,7 @@ Pair = tuple[Peer, Peer]
 
 @pytest.fixture(scope="package")
 def harebell_port() -> Iterator[int]:
-    with BrokerThread() as harebell:
+    with BrokerThread(handshake_timeout=60) as harebell:
         harebell.run(lambda: people.give_harebell(harebell.broker.node))
         yield harebell.port
 
