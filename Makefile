@@ -51,8 +51,8 @@ $(STAMP): pyproject.toml tools/setup.sh
 	@tools/setup.sh $(VENV)
 
 demo: setup ## run the main job: 336,776 flights through the broker, the client and Spark
-	@echo "demo: harebell demo flights"
-	@$(BIN)/harebell demo flights
+	@echo "demo: harebell demo flights $(DEMO_ARGS)"
+	@$(BIN)/harebell demo flights $(DEMO_ARGS)
 
 quick: setup ## while you work, in half a minute: style, and the tests that need no server
 	@$(BIN)/ruff check .

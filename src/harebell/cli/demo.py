@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 from cyclopts import Parameter, validators
@@ -15,7 +17,7 @@ from rich.table import Table
 from harebell.cli.flights import topology
 from harebell.cli.flights.counts import Group, agree
 from harebell.cli.flights.report import write
-from harebell.cli.flights.run import run
+from harebell.cli.flights.run import Outcome, run
 from harebell.cli.server.memory import tune_collector
 from harebell.cli.server.serve import loop_factory
 from harebell.cli.terminal.consoles import new_console
@@ -47,6 +49,10 @@ def flights(
         Path | None,
         Parameter(help="A definitions file (JSON) to write, with its exchanges, queues and bindings, to simulate."),
     ] = None,
+    keep: Annotated[
+        bool,
+        Parameter(negative=(), help="Keep the broker at the end, and show it in the web console, until Ctrl-C."),
+    ] = False,
 ) -> int:
     """Send every flight scheduled to depart from New York in 2013 through the broker, the client and Spark.
 
@@ -62,7 +68,32 @@ def flights(
     if definitions is not None:
         definitions.parent.mkdir(parents=True, exist_ok=True)
         definitions.write_text(json.dumps(asyncio.run(topology.definitions()), indent=1) + "\n", encoding="utf-8")
-    outcome = run(display, url, limit, loop_factory(), archive)
+
+    def finish(outcome: Outcome) -> int:
+        return conclude(display, outcome, report, archive)
+
+    if not keep:
+        return finish(run(display, url, limit, loop_factory(), archive))
+    status = 1
+
+    def show_console(outcome: Outcome, console: str) -> None:
+        nonlocal status
+        status = finish(outcome)
+        display.say(f"web console: {console} (user guest, password guest). Ctrl-C ends it and the broker.")
+        with suppress(KeyboardInterrupt):
+            wait()
+
+    run(display, url, limit, loop_factory(), archive, show_console)
+    return status
+
+
+def wait() -> None:
+    """Wait for Ctrl-C or SIGTERM, which raise KeyboardInterrupt."""
+    Event().wait()
+
+
+def conclude(display: Display, outcome: Outcome, report: Path, archive: Path | None) -> int:
+    """Write the report, print the counts, and return the exit status: 1 when they disagree."""
     write(report, outcome)
     show(display.console, outcome.groups, outcome.rates, outcome.seconds)
     display.say(f"\nreport: {report.absolute()}")

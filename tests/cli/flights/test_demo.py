@@ -23,6 +23,7 @@ from harebell.cli.flights import run as module, topology, traffic
 from harebell.cli.flights.background import Background
 from harebell.cli.flights.pipeline import Row
 from harebell.testing import RabbitMQ
+from tests.admin.kit import Api
 from tests.cli.administering import Run, runner
 from tests.cli.command import TIMEOUT, environment, harebell
 from tests.spark.jobs.commands import Kept
@@ -197,6 +198,31 @@ def test_a_wrong_count_is_said_and_is_the_status(
         assert "NO" in output
         assert "all counts agree" not in output
         assert "The counts do not agree" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_broker_that_is_kept_is_shown_in_the_console_until_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    seen = list[object]()
+
+    def look() -> None:
+        output = capsys.readouterr().out
+        (url,) = re.findall(r"web console: (http://\S+)", output)
+        assert "all counts agree" in output
+        port = int(url.rstrip("/").rpartition(":")[2])
+        seen.append(Api(port).get("/api/exchanges/%2F/flights")["type"])
+        seen.append(Api(port)("GET", "/", login=False).status)
+        seen.append(port)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "Pipeline", FakePipeline)
+    monkeypatch.setattr(demo, "wait", look)
+    assert demo.flights(report=tmp_path / "report.html", limit=1000, keep=True) == 0
+    assert seen[:2] == ["topic", 200]
+    with pytest.raises(ConnectionRefusedError):
+        Api(int(str(seen[2])))("GET", "/")
+    with pytest.raises(package.errors.InvalidArgument, match="leave out --keep or --url"):
+        demo.flights(report=tmp_path / "report.html", limit=1000, url="amqp://localhost", keep=True)
 
 
 def test_an_archive_goes_to_a_folder_of_its_own(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 import harebell
+from harebell.admin import Management
 from harebell.broker import Broker
 from harebell.cli.flights import topology, traffic
 from harebell.cli.flights.background import Background
@@ -70,8 +71,12 @@ def run(
     limit: int | None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop],
     archive: Path | None = None,
+    keep: Callable[[Outcome, str], None] | None = None,
 ) -> Outcome:
     """Run the demonstration on the broker at `url`, or on a new one; with the first `limit` flights only, when given.
+
+    `keep` is called at the end, with the outcome and the address of the new broker's web console, while the broker
+    still runs and has its exchanges and queues.
 
     The archive goes to the folder `archive`, when given, and stays there; the folder must be new or empty.
 
@@ -83,6 +88,9 @@ def run(
     total = FLIGHTS if limit is None else min(limit, FLIGHTS)
     if archive is not None and archive.exists() and (not archive.is_dir() or any(archive.iterdir())):
         raise InvalidArgument(f"the archive of the flights goes to a new or an empty folder, which {archive} is not")
+    if keep is not None and url is not None:
+        raise InvalidArgument("--keep is for a broker that the demonstration starts: leave out --keep or --url")
+    console = ""
     # A missing package is reported before anything starts.
     airlines()
     Pipeline.check()
@@ -98,6 +106,11 @@ def run(
             stack.callback(lambda: background.call(broker.stop()))
             url = broker.url
             display.say(f"broker of our own at {url}, its stream queues in a temporary folder")
+            if keep is not None:
+                management = Management(broker)
+                background.call(management.start())
+                stack.callback(lambda: background.call(management.stop()))
+                console = management.url
 
         control = background.call(_open(url))
         stack.callback(lambda: background.call(_close(control)))
@@ -197,6 +210,8 @@ def run(
                 ),
             ),
         )
+        if keep is not None:
+            keep(outcome, console)
     return outcome
 
 
