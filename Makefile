@@ -39,7 +39,7 @@ define gate
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test servers lint generate coverage $(STAGES) others slowly kept pythons torture bench clean
+.PHONY: help setup demo pictures quick test servers lint generate coverage $(STAGES) others slowly kept pythons torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ quick: setup ## while you work, in half a minute: style, and the tests that need
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/python -m pytest -q -n logical $(QUICK) $(SERVERLESS) tests/protocol tests/routing tests/repository $(PYTEST_ARGS)
+
+pictures: setup ## write the pictures of the web console in docs/how-to/pictures again
+	@PYTHONPATH=src $(BIN)/python tools/console_pictures.py
 
 lint: setup ## check style (ruff), types (mypy --strict) and the arrows between packages (import-linter)
 	@echo "lint: ruff"

@@ -142,6 +142,17 @@ def test_every_module_imports_modules_that_are_there() -> None:
     assert found > 100
 
 
+def test_each_view_of_the_menu_is_described_and_has_its_picture() -> None:
+    menu = (WEB / "app" / "views" / "menu.js").read_text()
+    page = (ROOT / "docs" / "how-to" / "console-views.md").read_text()
+    views = re.findall(r'title: "([^"]+)", to: \["([^"]+)"\]', menu)
+    assert len(views) > 10
+    sections = re.findall(r"^## (.+)\n\n(?:.+\n)+\n!\[(.+)\]\(pictures/console-(.+)\.png\)$", page, re.MULTILINE)
+    assert sections == [(title, title, place) for title, place in views]
+    pictures = {path.name for path in (ROOT / "docs" / "how-to" / "pictures").glob("console-*.png")}
+    assert pictures == {f"console-{place}.png" for _, place in views}
+
+
 def test_our_code_builds_no_markup_from_text() -> None:
     """What could make a name of the broker's into a node or a script: the console has none of it."""
     forbidden = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc")
