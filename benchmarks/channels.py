@@ -288,7 +288,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         urls: dict[str, str] = {"memory": ""}
         port = free_port()
-        stack.enter_context(listening([sys.executable, "-m", "harebell", "serve", "--port", str(port)], port))
+        command = [sys.executable, "-m", "harebell", "serve", "--port", str(port), "--data", "data"]
+        stack.enter_context(listening(command, port))
         urls["harebell"] = f"amqp://guest:guest@127.0.0.1:{port}/"
         from harebell.testing import RabbitMQ
 

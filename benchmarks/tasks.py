@@ -147,7 +147,7 @@ def served() -> Iterator[str]:
     from benchmarks.channels import free_port, listening
 
     port = free_port()
-    with listening([sys.executable, "-m", "harebell", "serve", "--port", str(port)], port):
+    with listening([sys.executable, "-m", "harebell", "serve", "--port", str(port), "--data", "data"], port):
         yield f"amqp://guest:guest@127.0.0.1:{port}/"
 
 

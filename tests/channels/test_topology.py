@@ -6,6 +6,7 @@ The rows R4, R6, R15, R18 and R19 are about how the layer is built: their tests 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -332,6 +333,58 @@ async def test_r20_a_layer_that_is_closed_leaves_no_control_queue(make: Make, am
     await layer.close()
     assert await is_gone(amqp, queue)
     await layer.new_channel()  # it works again, as another
+
+
+LEFT_BEHIND = """
+import asyncio, sys
+from harebell import errors
+from harebell.channels import ChannelLayer
+
+async def main():
+    layer = ChannelLayer(sys.argv[1], prefix=sys.argv[2], expiry=0.5, group_expiry=1.0, timeout=60)
+    while True:
+        try:
+            channel = await layer.new_channel()
+            await layer.group_add("g", channel)
+            break
+        except errors.HarebellError:  # on a machine under load a queue may expire before it is read
+            await asyncio.sleep(0.1)
+    print(channel, layer.runtime.controls.queue, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_r21_of_a_process_that_is_killed_nothing_is_left(
+    broker_url: str, prefix: str, amqp: Channel, names: Names
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", LEFT_BEHIND, broker_url, prefix, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        channel, control = (await process.stdout.readline()).decode().split()
+        queues = [names.queue(channel), control]
+        for queue in queues:  # which it reads: they cannot have expired
+            assert (await amqp.queue_declare(queue, passive=True)).consumer_count == 1
+    finally:
+        process.kill()
+        await process.wait()
+    for queue in (*queues, names.dead_letters, names.registry):
+        await until(lambda queue=queue: reaches_nothing(amqp, queue), 60)  # type: ignore[misc]
+    with pytest.raises(errors.NotFound):
+        await amqp.exchange_declare(names.group("g"), passive=True)
+
+
+async def reaches_nothing(amqp: Channel, queue: str) -> bool:
+    """Whether there is no such queue. A passive declaration would begin its time anew."""
+    try:
+        await amqp.publish(b"", "", queue, mandatory=True)
+    except errors.Unroutable:
+        return True
+    await asyncio.sleep(0.1)
+    return False
 
 
 async def test_messages_of_other_programs_are_taken_as_they_are(
