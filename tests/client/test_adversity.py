@@ -523,6 +523,31 @@ async def test_an_abandoned_consume_is_cancelled_and_its_deliveries_go_back() ->
         assert (await anext(consumer)).delivery_tag == 2
 
 
+async def test_a_delivery_of_the_channel_before_is_left_out() -> None:
+    """RabbitMQ 4.0 may send it on the next channel of this number, which a nack of its tag would close."""
+    given_back = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.handshake()
+        number = await peer.channel()
+        peer.send_content(number, m.BasicDeliver("of the one before", 546, False, "", "q"), b"m")
+        consume = await peer.expect(m.BasicConsume)
+        peer.send(number, m.BasicConsumeOk(consume.consumer_tag))
+        peer.send_content(number, m.BasicDeliver(consume.consumer_tag, 1, False, "", "q"), b"m")
+        ack = await peer.expect(m.BasicAck)
+        assert (ack.delivery_tag, ack.multiple) == (1, False)
+        peer.send_content(number, m.BasicDeliver("nobody's", 2, False, "", "q"), b"m")
+        assert (await peer.expect(m.BasicNack)).delivery_tag == 2
+        given_back.set()
+        await peer.goodbye()
+
+    async with scripted(script) as url, harebell.connect(url, timeout=60, recovery=None) as connection:
+        channel = await connection.channel()
+        consumer = channel.consume("q")
+        (await anext(consumer)).ack()
+        await given_back.wait()
+
+
 async def test_a_cancelled_publish_leaves_the_count_right() -> None:
     asked = asyncio.Event()
 

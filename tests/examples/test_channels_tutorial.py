@@ -43,6 +43,16 @@ class Patient(wait.WebDriverWait):
     def __init__(self, driver, timeout):
         super().__init__(driver, max(timeout, 120))
 
+    def until(self, method, message=""):
+        found = super().until(method, message)
+        super().until(lambda driver: driver.execute_script(CONNECTED), "the page has no connection")
+        return found
+
+# On a busy machine, the tutorial's tests are faster than the socket of the page, which sends nothing before it is open.
+CONNECTED = (
+    "return document.readyState == 'complete' && (typeof chatSocket == 'undefined' || chatSocket.readyState == 1)"
+)
+
 wait.WebDriverWait = Patient
 """
 SHELL = """

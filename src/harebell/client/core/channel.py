@@ -354,8 +354,13 @@ class ChannelCore:
                 names = self._names[payload[at + 9 :]]
             exchange, routing_key = names
             raw_tag, redelivered = payload[5:at], payload[at + 8] & 1 != 0
-            self.last_tag = tag = int.from_bytes(payload[at : at + 8], "big") + self._offset
+            tag = int.from_bytes(payload[at : at + 8], "big") + self._offset
             consumer = self.consumers.get(raw_tag)
+            if consumer is None and tag != self.last_tag + 1:
+                # RabbitMQ 4.0 may send it behind the channel.open-ok of another channel with this number.
+                logger.info("channel %d: a delivery of the channel before was left out", self.number)
+                return
+            self.last_tag = tag
             if consumer is None:
                 logger.warning("channel %d: a delivery for unknown consumer %r was given back", self.number, raw_tag)
                 self.settlement.give_back(
