@@ -62,8 +62,7 @@ class Outcome:
 
 
 class Model:
-    def __init__(self, url: str, seed: int, outages: bool = True) -> None:
-        self.outages = outages
+    def __init__(self, url: str, seed: int) -> None:
         self.url = url
         self.random = random.Random(seed)
         self.prefix = f"model{uuid.uuid4().hex[:8]}"
@@ -144,7 +143,7 @@ class Model:
     # -- what happens ------------------------------------------------------------------------------------------------
 
     async def step(self) -> None:
-        chance = self.random.uniform(0.0 if self.outages else 0.07, 1.0)
+        chance = self.random.random()
         if chance < 0.05:
             await self.cut(self.random.choice(self.processes))
         elif chance < 0.07:
@@ -274,9 +273,9 @@ class Model:
             numbers.clear()
 
 
-async def run_model(url: str, *, steps: int, seed: int, outages: bool = True) -> Outcome:
-    """Run it against the broker there; without `outages`, no connection is cut and no process is killed."""
-    return await Model(url, seed, outages).run(steps)
+async def run_model(url: str, *, steps: int, seed: int) -> Outcome:
+    """Run it against the broker there."""
+    return await Model(url, seed).run(steps)
 
 
 def main() -> int:

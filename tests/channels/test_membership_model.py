@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from tests.channels.membership_model import run_model
 
 
-async def test_members_get_what_is_sent_and_others_do_not(broker_url: str, request: pytest.FixtureRequest) -> None:
-    """On RabbitMQ without outages: `make torture` has these, where there is time for all that its queues need."""
+async def test_members_get_what_is_sent_and_others_do_not(broker_url: str) -> None:
     seed = random.SystemRandom().randrange(2**32)
-    outages = "rabbitmq" not in request.node.name
-    outcome = await run_model(broker_url, steps=150, seed=seed, outages=outages)
+    outcome = await run_model(broker_url, steps=150, seed=seed)
     assert outcome.wrong == [], f"seed {seed}: {outcome.wrong}"
     assert outcome.delivered >= outcome.promised > 20

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harebell import errors
-from harebell.channels.names import MAX_PREFIX, Names
+from harebell.channels.names import MAX_PREFIX, Names, owner_of
 from harebell.client.url import parse_url
 from harebell.protocol.v091 import Table
 
@@ -110,6 +110,9 @@ class Settings:
             "x-overflow": "reject-publish",
             "x-dead-letter-exchange": names.dead_letters,
         }
+        if owner_of(channel) is not None:
+            # A broker may know late that a connection is lost: what that one was sent comes before all that came later.
+            arguments["x-single-active-consumer"] = True
         if deduplicates and "!" not in channel:
             arguments["x-message-deduplication"] = True
             arguments["x-cache-size"] = 10_000

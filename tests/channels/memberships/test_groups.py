@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+import harebell
 from harebell import errors
 from harebell.channels import ChannelLayer
 from harebell.channels.names import Names, non_local
@@ -76,6 +77,34 @@ async def test_a_normal_channel_that_another_process_removed_stays_removed(
     assert await has(other, "stays", HELLO)
     await other.send("leaves", {"type": "direct"})
     assert await has(other, "leaves", {"type": "direct"})
+    await layer.close()
+
+
+async def test_a_word_that_a_lost_connection_had_comes_before_what_was_sent_after_it(
+    make: Make, proxied_url: str, prefix: str, proxy: FaultProxy, broker_url: str, names: Names
+) -> None:
+    """A broker may not know yet that the old connection is lost, when the new one reads the same queue."""
+    layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=60), make()
+    channel = await layer.new_channel()
+    await layer.group_add("before", channel)
+    proxy.refuse()
+    proxy.cut()
+    async with harebell.connect(broker_url, timeout=60) as lost:
+        old = await lost.channel()
+        queue, consumers = names.queue(non_local(channel)), 0
+        readers = [old.consume(queue), old.consume(names.control(layer.runtime.connection.client_id))]
+        for reader in readers:
+            await reader.start()
+        proxy.accept()
+        await layer.send("ready", HELLO)  # over the next connection
+        while consumers < 2:
+            consumers = (await old.queue_declare(queue, passive=True)).consumer_count
+        for number in range(6):
+            await other.group_add(f"g{number}", channel)
+            for _ in range(1 + number % 2):
+                await other.group_send(f"g{number}", {"type": "after", "n": number})
+    found = [(await asyncio.wait_for(layer.receive(channel), 60))["n"] for _ in range(9)]
+    assert sorted(found) == [0, 1, 1, 2, 3, 3, 4, 5, 5]
     await layer.close()
 
 

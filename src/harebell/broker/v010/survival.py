@@ -2,8 +2,11 @@
 
 A client without state is told what is expected when the session is on disk, so that it finds it again whatever it sends
 then. Each durable message has the session and the number of its command on disk, and the file of positions says what is
-complete (`store.positions`). After a restart the session goes on from there: a command that is
-sent again is executed for the queues that do not have its message yet, and for no other.
+complete (`store.positions`). After a restart the session goes on from there: a command that is sent again is executed
+for the queues that do not have its message yet, and for no other.
+
+A client that asks for what is complete too (Spark's sink) has its session on disk with the first durable message only:
+one that begins anew, after its state was lost, must not look to the next attempt like one that goes on.
 
 A session that holds more (subscriptions, a transaction, exclusive queues), or has sent messages to where numbers are
 not kept (streams, delayed exchanges), does not survive: its client learns that its state is lost. If it is
@@ -144,7 +147,7 @@ class Survival:
         self._end_position(self._positions.end_now)
 
     def end(self) -> None:
-        """Nothing of the session is known after a restart, but after one in the next moment."""
+        """The session is over: a restart knows nothing of it, once that is written."""
         self._commits.forget(self._name())
         self._end_position(self._positions.end)
 
