@@ -21,7 +21,7 @@ Make = Callable[..., ChannelLayer]
 MakeSync = Callable[..., AsgiChannelLayer]
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     """Ask again until it is so."""
     async with asyncio.timeout(seconds):
         while True:

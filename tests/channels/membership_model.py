@@ -33,7 +33,7 @@ PROCESSES = 3
 CHANNELS = 3  # of each process
 NORMAL = ("work", "jobs")
 GROUP_EXPIRY = 8.0
-SURE = 2.0  # seconds before it may expire that a membership certainly lasts
+SURE = 4.0  # seconds before it may expire that a membership certainly lasts
 LATE = 4.0  # seconds after it may last that it certainly does not
 OUTAGE = 1.0  # seconds at most
 PATIENCE = 60.0
@@ -75,7 +75,8 @@ class Model:
         # whether it is one.
         self.members: dict[tuple[str, str], tuple[float, float] | None] = {}
         self.left: dict[tuple[str, str], float] = {}
-        self.promises: dict[str, set[int]] = {}  # by channel
+        self.promises: dict[str, dict[int, float]] = {}  # by channel: numbers, and when the membership ends
+        self.heard: dict[tuple[str, int], float] = {}  # when a process's channels first got a number
         self.forbidden: dict[str, set[int]] = {}
         self.under_way: dict[str, set[int]] = {group: set() for group in GROUPS}  # since the last check
         self.got: dict[str, Counter[int]] = {}
@@ -101,7 +102,7 @@ class Model:
 
     def listen(self, layer: ChannelLayer, channel: str) -> None:
         self.got[channel] = Counter()
-        self.promises[channel], self.forbidden[channel] = set(), set()
+        self.promises[channel], self.forbidden[channel] = {}, set()
         self.readers[channel] = asyncio.create_task(self.read(layer, channel))
 
     async def read(self, layer: ChannelLayer, channel: str) -> None:
@@ -110,6 +111,7 @@ class Model:
             self.outcome.delivered += 1
             got = self.got[channel]
             got[number] += 1
+            self.heard.setdefault((non_local(channel), number), time.monotonic())
             if number in self.forbidden[channel]:
                 self.wrong(f"{channel} got {number}, which was sent when it was not in the group")
             if got[number] > 1:
@@ -174,7 +176,11 @@ class Model:
         key, layer, joins = (group, channel), self.teller(channel), self.random.random() < 0.6
         self.members[key] = None
         if channel in self.promises:  # what is under way to a channel that comes or goes may reach it, or not
-            (self.forbidden if joins else self.promises)[channel].difference_update(self.under_way[group])
+            for number in self.under_way[group]:
+                if joins:
+                    self.forbidden[channel].discard(number)
+                else:
+                    self.promises[channel].pop(number, None)
         self.history.append(
             f"{'join' if joins else 'leave'} {group} {channel[-6:]} by {layer.runtime.connection.client_id}"
         )
@@ -216,7 +222,7 @@ class Model:
         now = time.monotonic()
         for channel, ends in promised.items():
             if channel in self.promises and ends > now:  # an outage can take longer than the membership lasts
-                self.promises[channel].add(number)
+                self.promises[channel][number] = ends
                 self.outcome.promised += 1
 
     async def cut(self, process: Process) -> None:
@@ -252,15 +258,29 @@ class Model:
         await process.proxy.wait_connections(0)
         await process.proxy.aclose()
 
+    def missing(self) -> list[tuple[str, int]]:
+        """The promises that are not kept yet."""
+        return [
+            (channel, n) for channel, promised in self.promises.items() for n in promised if n not in self.got[channel]
+        ]
+
+    def is_missed(self, channel: str, number: int) -> bool:
+        """Whether the channel should have got it: its process has not got it after the membership had ended.
+
+        A process that was away gets it when it is back, and the owner of a channel then knows that this is no member.
+        """
+        heard = self.heard.get((non_local(channel), number))
+        return heard is None or heard < self.promises[channel][number] or channel in NORMAL
+
     async def check(self) -> None:
         """Wait until all that is promised has come."""
         try:
             async with asyncio.timeout(PATIENCE):
-                while any(self.promises[channel] - set(self.got[channel]) for channel in self.promises):  # noqa: ASYNC110
+                while any(self.is_missed(channel, number) for channel, number in self.missing()):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            for channel, promised in self.promises.items():
-                for number in sorted(promised - set(self.got[channel])):
+            for channel, number in self.missing():
+                if self.is_missed(channel, number):
                     self.wrong(f"{channel} (of {non_local(channel)}) did not get {number}")
         fence = -next(self.numbers)  # comes after all that is under way
         for channel in self.promises:
