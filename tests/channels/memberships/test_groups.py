@@ -108,6 +108,24 @@ async def test_a_word_that_a_lost_connection_had_comes_before_what_was_sent_afte
     await layer.close()
 
 
+async def test_what_a_lost_connection_unbinds_late_is_no_binding_of_now(
+    make: Make, amqp: Channel, names: Names
+) -> None:
+    layer, other = make(), make()
+    channel = await layer.new_channel()
+    process = non_local(channel)
+    late = set[str]()
+    for turn in range(3):
+        await layer.group_add("g", channel)
+        for key in late:
+            await amqp.queue_unbind(names.queue(process), names.group("g"), key)
+        await other.group_send("g", {"type": "x", "n": turn})
+        assert await has(layer, channel, {"type": "x", "n": turn})
+        late |= layer.runtime.groups._at_broker["g", process]
+        await layer.group_discard("g", channel)
+        assert not layer.runtime.groups._at_broker
+
+
 async def test_leaving_without_a_connection(make: Make, proxied_url: str, prefix: str, proxy: FaultProxy) -> None:
     """An own channel is no member at once; nothing waits for the broker."""
     layer, other = ChannelLayer(proxied_url, prefix=prefix, timeout=60, expiry=60), make()

@@ -22,6 +22,7 @@ what is in the owner's table at that time is bound.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import time
@@ -64,7 +65,10 @@ class Groups:
         self._local_queues = local_queues
         self._controls = controls
         self._settling: dict[tuple[str, str], asyncio.Future[None]] = {}
-        self._at_broker: set[tuple[str, str]] = set()  # (group, process queue) that may be bound at the broker
+        # By group and process queue: the keys of the bindings that may be at the broker. Each has a key of its own:
+        # what a lost connection sent last may be executed late, and must not end a binding that was made after it.
+        self._at_broker: dict[tuple[str, str], set[str]] = {}
+        self._keys = itertools.count(1)
         self._ended_at: OrderedDict[tuple[str, str], float] = OrderedDict()  # memberships of own channels
         local_queues.bindings = self._bindings
         local_queues.on_bound = self._bound
@@ -133,20 +137,24 @@ class Groups:
             settled.set_result(None)  # the others look again, and one of them goes on with it
 
     async def _make_so(self, group: str, process: str) -> None:
-        members, names, key = self._members, self._connection.names, (group, process)
+        members, key = self._members, (group, process)
         while True:
             if members.has(group, process):
                 if members.is_bound(group, process):
                     return
-                self._at_broker.add(key)
                 await self._repeated(lambda link: self._bindings(process, [group]))
                 members.bound(group, process)
             elif key in self._at_broker:
-                await self._repeated(lambda link: [m.QueueUnbind(names.queue(process), names.group(group))])
-                if not members.has(group, process):
-                    self._at_broker.discard(key)
+                await self._unbind(group, process)
             else:
                 return
+
+    async def _unbind(self, group: str, process: str) -> None:
+        names, keys = self._connection.names, frozenset(self._at_broker[group, process])
+        await self._repeated(lambda link: [m.QueueUnbind(names.queue(process), names.group(group), k) for k in keys])
+        self._at_broker[group, process] -= keys
+        if not self._at_broker[group, process]:
+            del self._at_broker[group, process]
 
     def _is_settled(self, group: str, process: str) -> bool:
         if self._members.has(group, process):
@@ -176,13 +184,12 @@ class Groups:
 
     def _stray(self, group: str, process: str) -> None:
         """The queue gets messages of a group without members."""
-        self._at_broker.add((group, process))
+        self._at_broker.setdefault((group, process), set()).add("")
         self._settle_later(group, process)
 
     def _bound(self, process: str, groups: Sequence[str]) -> None:
         """The queue, which is new, was bound to these groups."""
         for group in groups:
-            self._at_broker.add((group, process))
             self._members.bound(group, process)
             if not self._members.has(group, process):  # left meanwhile
                 self._settle_later(group, process)
@@ -191,8 +198,10 @@ class Groups:
         """The requests that bind a process's queue to groups."""
         names, parts = self._connection.names, list[Part]()
         for group in groups:
+            key = str(next(self._keys))
+            self._at_broker.setdefault((group, process), set()).add(key)
             parts += self._group(group)
-            parts.append(bind(names.queue(process), names.group(group)))
+            parts.append(bind(names.queue(process), names.group(group), key))
         return parts
 
     def _group(self, group: str) -> list[Part]:
@@ -310,7 +319,6 @@ class Groups:
     async def _take_over(self, group: str, process: str, number: str) -> None:
         """Bind the queue as for a channel that this process has added, and remove the other binding then."""
         names = self._connection.names
-        self._at_broker.add((group, process))
         await self._settle_at_last(group, process)
         await asyncio.sleep(HANDOVER)
         try:
