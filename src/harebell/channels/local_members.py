@@ -110,11 +110,10 @@ class LocalMembers:
             with self._lock:
                 members = self._groups.get(group, {})
                 channels = tuple([channel for channel, expires in members.items() if expires > now])
+                if len(channels) < len(members) or not members:
+                    return channels  # a membership that has ended, and is still here, begins again without a word
                 # Later additions only make it later, and then the snapshot is made once too often.
-                first = min([expires for expires in members.values() if expires > now], default=FOREVER)
-                if not members:
-                    return ()
-                snapshot = self._snapshots[group] = first, channels
+                snapshot = self._snapshots[group] = min(members.values()), channels
         return snapshot[1]
 
     def contains(self, group: str, channel: str) -> bool:
