@@ -458,3 +458,16 @@ def test_a_power_cut_may_leave_a_hole_in_a_stream_where_nothing_was_synced() -> 
     case.power_cut(0)
     case.read_stream(name="log", start="first")
     case.teardown()
+
+
+def test_what_a_commit_brings_back_after_a_power_cut_is_redelivered() -> None:
+    """The consumer had it before the queue's file was synced; the record of the commit was."""
+    case = Crashes()
+    case.restart()
+    case.transact(commit=True, to=["levels", "quorum", "limited", "plain", "dead"])
+    case.publish(count=1, persistent=True, to="plain")
+    case.sync()
+    for queue in ("levels", "quorum", "limited", "plain"):
+        case.get(count=1, queue=queue)
+    case.power_cut(0)
+    case.teardown()

@@ -45,7 +45,7 @@ def recover(node: Node) -> None:
         _begin(node)
     _adopt_streams(node)
     node.commits.recover(node.timers)
-    node.branches.recover()
+    node.branches.recover(suspect=node.store.suspect)
     node.catalog.commit()
     node.batch.sweep()
     node.keep_copy()

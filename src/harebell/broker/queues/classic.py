@@ -237,6 +237,22 @@ class ClassicQueue(Queue):
         self.schedule()
         return []
 
+    def publish_again(self, message: Message) -> bool:
+        """Publish a message that may have been delivered before: it is redelivered."""
+        self.enrich()
+        self.finish_enriching()
+        position = self.contents.end
+        accepted = self.publish(message)
+        held = self.take_at(position, self)
+        if held is not None:
+            held.count += 1
+            if self.journal is not None:
+                self.journal.returned(held)
+            self._put_back(held)
+            self.notify_returned()
+            self.schedule()
+        return accepted
+
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
         settings = self.settings
         if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:

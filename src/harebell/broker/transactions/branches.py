@@ -185,8 +185,11 @@ class Branches:
         """Commit or roll back a prepared branch in its manager's stead, who learns it from the next command for it."""
         yield from (self.committing if commits else self.rolling_back)(branch, by_hand=True)
 
-    def _carrying_out(self, branch: Branch, work: object, *, by_hand: bool = False) -> Work:
-        """Publish the messages and settle what was taken, and wait until that is on disk."""
+    def _carrying_out(self, branch: Branch, work: object, *, by_hand: bool = False, seen: bool = False) -> Work:
+        """Publish the messages and settle what was taken, and wait until that is on disk.
+
+        seen  the messages may have been delivered before
+        """
         vhost, batch, kept = self._vhosts.get(branch.vhost), self._batch, branch.kept
         publications, branch.publications = branch.publications, []
         refused = 0
@@ -199,7 +202,8 @@ class Branches:
                 queues = self._without_stored(queues, kept.stored[place])
             vhost.count_publications(message.address.exchange, queues, 1)
             for queue in queues:
-                refused += not queue.publish(message)
+                publish = queue.publish_again if seen and isinstance(queue, ClassicQueue) else queue.publish
+                refused += not publish(message)
                 published += 1
                 if published % STEP == 0:
                     batch.relieve()
@@ -293,8 +297,12 @@ class Branches:
 
     # -- after a restart -----------------------------------------------------------------------------------------
 
-    def recover(self) -> None:
-        """Take the branches that were prepared before the restart, and carry out the commits that had begun."""
+    def recover(self, *, suspect: bool) -> None:
+        """Take the branches that were prepared before the restart, and carry out the commits that had begun.
+
+        suspect  the machine stopped with the last broker: what a commit had published may have been delivered, though
+                 the queue knows nothing of it any more
+        """
         found, self._prepared.found = self._prepared.found, {}
         for kept in sorted(found.values(), key=lambda kept: kept.outcome != ""):
             branch = self._restore(kept)
@@ -309,7 +317,7 @@ class Branches:
                 branch.state = BranchState.ENDING
                 if kept.by_hand:
                     self._branches[kept.vhost, branch.xid] = branch
-                self._batch.slices.run(self._carrying_out(branch, work, by_hand=kept.by_hand))
+                self._batch.slices.run(self._carrying_out(branch, work, by_hand=kept.by_hand, seen=suspect))
             else:
                 log.info("%s in vhost '%s' is prepared", branch, kept.vhost)
                 branch.state = BranchState.PREPARED
