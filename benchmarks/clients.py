@@ -768,6 +768,13 @@ CASES: dict[str, dict[str, Work]] = {
         "py-amqp, callback": py_amqp_callback,
         "amqpstorm, callback": amqpstorm_callback,
     },
+    "publish 64 KiB bodies, unconfirmed": {
+        "harebell": harebell_unconfirmed,
+        "aio-pika": aio_pika_unconfirmed,
+        "pika": pika_unconfirmed,
+        "py-amqp": py_amqp_unconfirmed,
+        "amqpstorm": amqpstorm_unconfirmed,
+    },
     "consume 64 KiB bodies": {
         "harebell": harebell_iterator,
         "aio-pika": aio_pika_iterator,

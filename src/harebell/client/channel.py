@@ -28,6 +28,7 @@ from harebell.client.core.outcomes import address_of, late, nacked, orphaned, un
 from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.harness import ChannelHarness
 from harebell.client.messages import (
+    NO_PROPERTIES,
     Confirmation,
     Delivery,
     Message,
@@ -49,6 +50,7 @@ from harebell.client.recovery.subscriptions import Subscriptions
 from harebell.client.statistics import ChannelStatistics, Tally
 from harebell.client.transport.deadlines import EXPIRED
 from harebell.client.transport.protocol import MAX_GATHERED, AsyncCore
+from harebell.client.transport.wire import LARGE_BODY
 from harebell.protocol.v091 import TableLike, methods as m
 
 __all__ = ["Channel", "OnOrphan", "many_of"]
@@ -431,7 +433,7 @@ class Channel:
         properties together a frame (`frame_max`, agreed on with the broker). So it is with every way to publish.
         """
         transport, core = self.transport, self.core
-        raw, body = encoded(message)
+        raw, body = (NO_PROPERTIES, message) if type(message) is bytes else encoded(message)
         flags: int = mandatory
         if immediate:
             flags = flags_of(mandatory, immediate)
@@ -443,7 +445,10 @@ class Channel:
             transport = self.transport
         if not core.publishes.confirming:
             core.publish(raw, body, exchange, routing_key, flags, None)
-            transport.flush()
+            if not transport.flush_due:
+                transport.flush()
+            if len(body) >= LARGE_BODY:
+                transport.flush_large()
             self._unyielded += 1
             if self._unyielded >= CHUNK or transport.engine.pending >= MAX_GATHERED:
                 await self._yield()
@@ -515,17 +520,21 @@ class Channel:
         """
         if self._confirmations is None or not self._confirm:
             raise errors.LocalProtocolError("send() needs `await confirm_select()` and `confirmations()` before it")
-        raw, body = encoded(message)
+        raw, body = (NO_PROPERTIES, message) if type(message) is bytes else encoded(message)
         core, transport = self.core, self.transport
-        if not (transport.may_publish(core) and core.publishes.confirming):
+        if transport.writing_paused or transport.blocked is not None or not (core.active and core.publishes.confirming):
             core = await self._may_publish(timeout)
             transport = self.transport
         flags: int = mandatory
         if immediate:
             flags = flags_of(mandatory, immediate)
         tag = core.publish(raw, body, exchange, routing_key, flags, self._confirmations)
-        transport.expecting()
-        transport.flush()
+        if transport.reading_paused:
+            transport.expecting()
+        if not transport.flush_due:
+            transport.flush()
+        if len(body) >= LARGE_BODY:
+            transport.flush_large()
         self._unyielded_sends += 1
         if self._unyielded_sends >= CHUNK or transport.engine.pending >= MAX_GATHERED:
             await self._yield()
@@ -563,9 +572,13 @@ class Channel:
         transport = self.transport
         if at_once:
             transport.ask()
-        else:
+            return tag
+        if transport.reading_paused:
             transport.expecting()
+        if not transport.flush_due:
             transport.flush()
+        if len(body) >= LARGE_BODY:
+            transport.flush_large()
         return tag
 
     async def publish_bulk(

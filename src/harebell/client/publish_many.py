@@ -14,6 +14,7 @@ from harebell import errors
 from harebell.client.confirms import AwaitedBatch
 from harebell.client.messages import Publication, encoded
 from harebell.client.recovery.requests import Requests
+from harebell.client.transport.wire import LARGE_BODY
 from harebell.protocol.v091.hot import IMMEDIATE, MANDATORY
 
 __all__ = ["CHUNK", "PublishMany", "flags_of"]
@@ -117,7 +118,10 @@ class PublishMany:
             more = self.put_some(source, until)
 
     def put_some(self, source: Iterator[Publication], until: int) -> bool:
-        """Publish until so many of the batch are sent. False when the source has ended before."""
+        """Publish until so many of the batch are sent. False when the source has ended before.
+
+        It stops after a large one that was written, too, which may be all that the transport likes.
+        """
         requests, batch = self._requests, self.batch
         before = sent = batch.sent
         core = requests.core
@@ -134,6 +138,8 @@ class PublishMany:
                     batch.numbered(tag, sent)
                 expected = tag + 1
                 sent += 1
+                if len(body) >= LARGE_BODY and requests.transport.flush_large():
+                    return True
                 if sent == until:
                     return True
             return False

@@ -182,6 +182,15 @@ def test_a_message_is_what_its_parts_make(raw: bytes, body: bytes, frame_max: in
     assert one.data_to_send() == many.data_to_send() == PUBLISH + encode_content(1, raw, body, frame_max)
 
 
+@given(st.lists(st.tuples(st.sampled_from([1, 2]), st.sampled_from([b"\0\0", b"\x10\0\2"]), bodies), max_size=8))
+def test_nothing_of_a_message_gets_into_the_next_one(messages: list[tuple[int, bytes, bytes]]) -> None:
+    client, _ = opened(2, tune=(10, 4096, 0))
+    for channel, raw, body in messages:
+        client.send_message(channel, PUBLISH, raw, body)
+    expected = [PUBLISH + encode_content(channel, raw, body, 4096) for channel, raw, body in messages]
+    assert client.data_to_send() == b"".join(expected)
+
+
 def test_before_tuning_frames_may_be_as_long_as_any_peer_of_this_kind_takes() -> None:
     client, server = Engine(Role.CLIENT, frame_max=4096), Engine(Role.SERVER, frame_max=4096)
     client.send_header()

@@ -219,7 +219,7 @@ class IoThread:
         engine = connection.engine
         tag, written, due = publishes.last_tag, engine.pending, connection.flush_due
         try:
-            connection.flush_due = True  # `drive` may write it at once
+            connection.flush_due = connection.stepped = True  # `drive` may write it at once
             return work()
         except StopIteration:
             raise
@@ -230,7 +230,7 @@ class IoThread:
                 connection.abort()
             raise
         finally:
-            connection.flush_due = due
+            connection.flush_due, connection.stepped = due, False
 
     def drive(self, channel: Channel, steps: Coroutine[Any, Any, T]) -> T:
         """What a publishing coroutine of the channel returns or raises, its steps taken by the calling thread."""

@@ -15,9 +15,13 @@ from harebell import errors
 from harebell.client.transport.forks import watch
 from harebell.defaults import GOODBYE_SECONDS
 
-__all__ = ["Wire", "WireEngine"]
+__all__ = ["LARGE_BODY", "Wire", "WireEngine"]
 
 READ_SIZE: Final = 262_144  # bytes a read: a batch for the engine
+
+# Bytes of a body that is written at once: to gather such ones is to copy them into memory that is new each time, which
+# costs more than a call of the system.
+LARGE_BODY: Final = 16 << 10
 
 # What a read is received into, for all connections of a loop: a loop fills it and says so at once, and what has come is
 # copied then. One for each connection would be most of its memory; a plain Protocol has asyncio's own loop make one for
@@ -48,6 +52,7 @@ class Wire(asyncio.BufferedProtocol):
     gone            done once the transport has ended
     writing_paused  the transport holds more than it likes
     flush_due       the loop's next turn writes what was gathered
+    stepped         a thread that is not the loop's publishes, and flushes by itself
     """
 
     engine: WireEngine
@@ -60,6 +65,7 @@ class Wire(asyncio.BufferedProtocol):
         self.writing_paused = False
         self.reading_paused = False
         self.flush_due = False
+        self.stepped = False
         self._transport: asyncio.Transport | None = None
         self._inherited: asyncio.Transport | None = None
         self._received = _received(loop)
@@ -155,6 +161,13 @@ class Wire(asyncio.BufferedProtocol):
             self._quiet = False
             transport.write(engine.data_to_send())
             self._last_sent = self.loop.time()
+
+    def flush_large(self) -> bool:
+        """Write what was gathered, for there is a large body in it; not for a thread that steps. Whether it was."""
+        if self.stepped:
+            return False
+        self.flush_now()
+        return True
 
     def _flush(self) -> None:
         self.flush_due = False

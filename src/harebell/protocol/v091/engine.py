@@ -156,6 +156,9 @@ class Engine:
         self.state = ConnectionState.AWAIT_HEADER
         self.channels: dict[int, ChannelState] = {}
         self._outgoing: list[bytes | memoryview] = []  # pieces of whole frames, until `data_to_send` takes them
+        # A program's messages often have one length and the same properties: channel, bytes of body and properties of
+        # the last one that was sent, and what it had before its body.
+        self._last_shape = (0, 0, b""), b""
         self._peer = role.peer
         self._content_keys = _CONTENT_KEYS[role.peer]
         self._plain, self._decode = _PLAIN[role.peer], decode_method if role is Role.CLIENT else decode_client_method
@@ -580,9 +583,13 @@ class Engine:
         if header > frame_max:
             raise too_long("basic.publish", "properties", header, frame_max)
         if 0 < size <= frame_max - FRAME_OVERHEAD:  # what encode_content does, without the call
-            head = CONTENT_HEAD.pack(_HEADER, channel, header - FRAME_OVERHEAD, BASIC_CLASS, 0, size)
-            between = NEXT_BODY.pack(206, _BODY, channel, size)
-            content = b"%b%b%b%b\xce" % (head, raw_properties, between, body)
+            shape = (channel, size, raw_properties)
+            known, before_body = self._last_shape
+            if shape != known:
+                head = CONTENT_HEAD.pack(_HEADER, channel, header - FRAME_OVERHEAD, BASIC_CLASS, 0, size)
+                before_body = b"%b%b%b" % (head, raw_properties, NEXT_BODY.pack(206, _BODY, channel, size))
+                self._last_shape = shape, before_body  # at once: an interrupted program may send on
+            content = b"%b%b\xce" % (before_body, body)
         else:
             content = encode_content(channel, raw_properties, body, frame_max)
         self._outgoing += (method, content)  # one operation: a thread that is interrupted here has added both or none
