@@ -460,14 +460,90 @@ def test_a_power_cut_may_leave_a_hole_in_a_stream_where_nothing_was_synced() -> 
     case.teardown()
 
 
-def test_what_a_commit_brings_back_after_a_power_cut_is_redelivered() -> None:
-    """The consumer had it before the queue's file was synced; the record of the commit was."""
+KINDS: Final[dict[str, Table]] = {
+    "plain": {},
+    "quorum": {"x-queue-type": "quorum"},
+    "quorum that returns nothing": {"x-queue-type": "quorum", "x-delivery-limit": 0},
+    "priorities": {"x-max-priority": 3},
+    "short": {"x-max-length": 1},
+    "full": {"x-max-length": 1, "x-overflow": "reject-publish"},
+    "expiring": {"x-message-ttl": 60_000},
+    "one consumer": {"x-single-active-consumer": True},
+    "groups": {"x-message-group": "group"},
+    "last values": {"x-last-value-key": "group"},
+    "no duplicates": {"x-message-deduplication": True, "x-deduplication-header": "key"},
+    "numbered": {"x-sequence-header": "number"},
+    "retried later": {"x-queue-type": "quorum", "x-delayed-retry-type": "all", "x-delayed-retry-min": 60_000},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_commit_brings_back_after_a_power_cut_is_redelivered(kind: str) -> None:
+    """A consumer had it before the queue's file was synced; the record of the commit was."""
     case = Crashes()
-    case.restart()
-    case.transact(commit=True, to=["levels", "quorum", "limited", "plain", "dead"])
-    case.publish(count=1, persistent=True, to="plain")
-    case.sync()
-    for queue in ("levels", "quorum", "limited", "plain"):
-        case.get(count=1, queue=queue)
-    case.power_cut(0)
-    case.teardown()
+    try:
+        case.browser.call(m.QueueDeclare("queue", durable=True, arguments=KINDS[kind]), m.QueueDeclareOk)
+        case.restart()
+        for queue in ("queue", "dead"):  # to several: such a commit has a record of its own
+            case.send(case.committer, queue, b"1", numbered(1))
+        case.committer.engine.send_method(1, m.TxCommit())
+        case.committer.pump()
+        case.commit.run()
+        assert got(case) == (b"1", False)
+        case.node.catalog.close()
+        case.disk.power_cut(Random(0))
+        case.start(LastStop.POWER_CUT)
+        assert got(case, no_ack=True) == (b"1", True)
+        assert got(case) is None
+        case.send(case.publisher, "queue", b"2", numbered(2))
+        case.publisher.pump()
+        assert got(case) == (b"2", False)  # nobody holds the group
+    finally:
+        case.node.catalog.close()
+        case.patch.undo()
+        case.folder.cleanup()
+
+
+@pytest.mark.parametrize("kind", ["plain", "quorum", "priorities", "groups"])
+def test_a_long_commit_that_comes_back_keeps_its_order(kind: str) -> None:
+    """More messages than the queue keeps in memory, before what is published next."""
+    case = Crashes()
+    try:
+        case.browser.call(m.QueueDeclare("queue", durable=True, arguments=KINDS[kind]), m.QueueDeclareOk)
+        case.send(case.publisher, "queue", b"0", numbered(0))
+        case.publisher.pump()
+        case.restart()
+        bodies = [b"%d" % number for number in range(1, 3 * PAGE)]
+        for queue in ("queue", "dead"):
+            for body in bodies:
+                case.send(case.committer, queue, body, numbered(int(body)))
+        case.committer.engine.send_method(1, m.TxCommit())
+        case.committer.pump()
+        case.commit.run()
+        case.node.catalog.close()
+        case.disk.power_cut(Random(0))
+        case.start(LastStop.POWER_CUT)
+        case.send(case.publisher, "queue", b"next", numbered(0))
+        case.publisher.pump()
+        found = [got(case, no_ack=True) for _ in range(len(bodies) + 2)]
+        assert found == [*((body, True) for body in (b"0", *bodies)), (b"next", False)]
+        assert got(case) is None
+    finally:
+        case.node.catalog.close()
+        case.patch.undo()
+        case.folder.cleanup()
+
+
+def numbered(number: int) -> Properties:
+    return Properties(delivery_mode=2, headers={"group": "a", "key": number})
+
+
+def got(case: Crashes, *, no_ack: bool = False) -> tuple[bytes, bool] | None:
+    """The next message of the queue, and whether it says redelivered."""
+    case.consumer.send(1, m.BasicGet("queue", no_ack))
+    _, event = case.consumer.events.pop()
+    if not isinstance(event, Content):
+        return None
+    method = event.decode_method()
+    assert isinstance(method, m.BasicGetOk)
+    return event.body, method.redelivered

@@ -10,6 +10,9 @@ takes the whole delivery path:
 A durable queue has a `Journal` too, with its messages and their settlements on disk. It knows no sockets, no dialect
 and no wire format. `publish` appends to the deque of plain contents by itself: it does so for every message, and
 another call would be 2 % of the cost of a message.
+
+The file is long because all ways into the queue and out of it work on one state; what they use is in the modules beside
+it: contents, expiry, limits, dead letters, selectors.
 """
 
 from __future__ import annotations
@@ -238,22 +241,17 @@ class ClassicQueue(Queue):
         return []
 
     def publish_again(self, message: Message) -> bool:
-        """Publish a message that may have been delivered before: it is redelivered."""
-        self.enrich()
-        self.finish_enriching()
-        position = self.contents.end
-        accepted = self.publish(message)
-        held = self.take_at(position, self)
-        if held is not None:
-            held.count += 1
-            if self.journal is not None:
-                self.journal.returned(held)
-            self._put_back(held)
-            self.notify_returned()
-            self.schedule()
-        return accepted
+        """As `publish`, for a message that may have been delivered before a restart: it is redelivered."""
+        if self.deleted:
+            return True
+        if self.backlog is not None:
+            return self._deliver_or_enqueue(message, self.backlog, 1)
+        assert isinstance(self.line, JournaledContents)  # the others were gone with their process
+        self.line.put_again(message)
+        self.schedule()
+        return True
 
-    def _deliver_or_enqueue(self, message: Message, backlog: Backlog) -> bool:
+    def _deliver_or_enqueue(self, message: Message, backlog: Backlog, count: int = 0) -> bool:
         settings = self.settings
         if self.judges and (verdict := self.judge(message)) is not Verdict.ADMIT:
             return verdict is Verdict.DISCARD
@@ -265,6 +263,7 @@ class ClassicQueue(Queue):
         priority = 0 if levels is None else levels[message.content.priority]
         deadline = 0 if ttl is None else self.timers.now() + ttl
         held = self.held_type(message, backlog.end, deadline, priority)
+        held.count = count
         backlog.end += 1
         if ttl == 0:
             if not self.attempt_delivery(held):
@@ -272,6 +271,8 @@ class ClassicQueue(Queue):
             return True
         if self.journal is not None:
             self.journal.store(held.position, message, held.deadline)
+            if count:
+                self.journal.returned(held)
         backlog.push(held)
         for enqueued in self.enqueueing:
             enqueued()

@@ -832,9 +832,8 @@ class Model:
                 log.delivered(self.watermark)
             case "return" if self.alive:
                 position = self.alive[number % len(self.alive)]
-                if position in self.written:
-                    self.counts[position] = self.counts.get(position, 0) + 1
-                    log.returned(position, self.counts[position])
+                self.counts[position] = self.counts.get(position, 0) + 1
+                log.returned(position, self.counts[position])
             case "flush":
                 self.flush()
             case "sync":

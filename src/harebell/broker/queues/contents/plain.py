@@ -168,6 +168,15 @@ class JournaledContents(PlainContents):
             journal.store(position, message)
             ready.append(message)
 
+    def put_again(self, message: Message) -> None:
+        """Write a message that may have been delivered before: only the disk has it, where that is noted."""
+        journal = self.journal
+        held = Held(message, journal.next)
+        held.count = 1
+        journal.next += 1
+        journal.page_out(held.position, message)
+        journal.returned(held)
+
     def put_all(self, messages: list[Message]) -> None:
         journal, ready, position, fitting = self.journal, self.ready, self.journal.next, 0
         if not journal.paged:

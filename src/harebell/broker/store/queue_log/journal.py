@@ -131,7 +131,7 @@ class Journal:
         self.paged += len(messages)
 
     def page_out(self, position: int, message: Message) -> None:
-        """Write a message without keeping it in memory; only when there are `paged` messages, or after `is_full`."""
+        """Write a message without keeping it in memory; until there are no `paged` messages, all that follow it too."""
         self.store(position, message, paged=True)
         if not self.paged:
             self._forget_page()

@@ -337,11 +337,14 @@ class QueueLog:
             self._known_delivered = max(self._known_delivered, min(self._delivered, written))
             if not self._batch or self._delivered <= written:
                 self._delivered = 0
-        for position, count in self._returned:
+        returned, self._returned = self._returned, []
+        for position, count in returned:
+            if self._batch and position >= written:
+                self._returned.append((position, count))
+                continue
             for segment in self._between(position, position + 1):
                 segment.give_back(position, count)
                 self._changed[segment] = None
-        self._returned.clear()
 
     def _between(self, first: int, end: int) -> Iterator[Segment]:
         """The segments with positions from `first` to before `end`."""
