@@ -770,6 +770,7 @@ CASES: dict[str, dict[str, Work]] = {
     },
     "publish 64 KiB bodies, unconfirmed": {
         "harebell": harebell_unconfirmed,
+        "harebell, blocking": blocking_unconfirmed,
         "aio-pika": aio_pika_unconfirmed,
         "pika": pika_unconfirmed,
         "py-amqp": py_amqp_unconfirmed,

@@ -112,4 +112,5 @@ def test_two_windows_and_a_broker_that_is_restarted(chat: Chat) -> None:
         windows[0].evaluate("socket.close()")  # as when the server is restarted
         say(0, "back again")  # the page sends it when it is connected again
         expect(windows[0].locator("#messages li")).to_have_text([*said, "ann: back again"], timeout=60_000)
+        expect(windows[0].locator("#state")).to_have_text("connected")
         browser.close()

@@ -28,7 +28,6 @@ from harebell.client.core.outcomes import address_of, late, nacked, orphaned, un
 from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.harness import ChannelHarness
 from harebell.client.messages import (
-    NO_PROPERTIES,
     Confirmation,
     Delivery,
     Message,
@@ -50,7 +49,6 @@ from harebell.client.recovery.subscriptions import Subscriptions
 from harebell.client.statistics import ChannelStatistics, Tally
 from harebell.client.transport.deadlines import EXPIRED
 from harebell.client.transport.protocol import MAX_GATHERED, AsyncCore
-from harebell.client.transport.wire import LARGE_BODY
 from harebell.protocol.v091 import TableLike, methods as m
 
 __all__ = ["Channel", "OnOrphan", "many_of"]
@@ -433,7 +431,7 @@ class Channel:
         properties together a frame (`frame_max`, agreed on with the broker). So it is with every way to publish.
         """
         transport, core = self.transport, self.core
-        raw, body = (NO_PROPERTIES, message) if type(message) is bytes else encoded(message)
+        raw, body = encoded(message)
         flags: int = mandatory
         if immediate:
             flags = flags_of(mandatory, immediate)
@@ -445,10 +443,7 @@ class Channel:
             transport = self.transport
         if not core.publishes.confirming:
             core.publish(raw, body, exchange, routing_key, flags, None)
-            if not transport.flush_due:
-                transport.flush()
-            if len(body) >= LARGE_BODY:
-                transport.flush_large()
+            transport.flush(len(body))
             self._unyielded += 1
             if self._unyielded >= CHUNK or transport.engine.pending >= MAX_GATHERED:
                 await self._yield()
@@ -458,7 +453,7 @@ class Channel:
         future: asyncio.Future[object] = transport.loop.create_future()
         published = Published(future)
         tag = core.publish(raw, body, exchange, routing_key, flags, published)
-        transport.ask()
+        transport.ask(len(body))
         key = self._deadlines.add(future, deadline)
         try:
             result = await future
@@ -520,21 +515,17 @@ class Channel:
         """
         if self._confirmations is None or not self._confirm:
             raise errors.LocalProtocolError("send() needs `await confirm_select()` and `confirmations()` before it")
-        raw, body = (NO_PROPERTIES, message) if type(message) is bytes else encoded(message)
+        raw, body = encoded(message)
         core, transport = self.core, self.transport
-        if transport.writing_paused or transport.blocked is not None or not (core.active and core.publishes.confirming):
+        if not (transport.may_publish(core) and core.publishes.confirming):
             core = await self._may_publish(timeout)
             transport = self.transport
         flags: int = mandatory
         if immediate:
             flags = flags_of(mandatory, immediate)
         tag = core.publish(raw, body, exchange, routing_key, flags, self._confirmations)
-        if transport.reading_paused:
-            transport.expecting()
-        if not transport.flush_due:
-            transport.flush()
-        if len(body) >= LARGE_BODY:
-            transport.flush_large()
+        transport.expecting()
+        transport.flush(len(body))
         self._unyielded_sends += 1
         if self._unyielded_sends >= CHUNK or transport.engine.pending >= MAX_GATHERED:
             await self._yield()
@@ -571,14 +562,10 @@ class Channel:
             self._unnumbered += 1
         transport = self.transport
         if at_once:
-            transport.ask()
-            return tag
-        if transport.reading_paused:
+            transport.ask(len(body))
+        else:
             transport.expecting()
-        if not transport.flush_due:
-            transport.flush()
-        if len(body) >= LARGE_BODY:
-            transport.flush_large()
+            transport.flush(len(body))
         return tag
 
     async def publish_bulk(

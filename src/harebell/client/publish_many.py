@@ -120,13 +120,14 @@ class PublishMany:
     def put_some(self, source: Iterator[Publication], until: int) -> bool:
         """Publish until so many of the batch are sent. False when the source has ended before.
 
-        It stops after a large one that was written, too, which may be all that the transport likes.
+        It stops after a large one, too, which may be all that the transport likes; not for a thread that steps.
         """
         requests, batch = self._requests, self.batch
         before = sent = batch.sent
         core = requests.core
         publish = core.publish
         expected = batch.next_tag
+        size = 0
         try:
             for publication in source:
                 raw, body = encoded(publication.message)
@@ -138,16 +139,15 @@ class PublishMany:
                     batch.numbered(tag, sent)
                 expected = tag + 1
                 sent += 1
-                if len(body) >= LARGE_BODY and requests.transport.flush_large():
-                    return True
-                if sent == until:
+                size = len(body)
+                if sent == until or (size >= LARGE_BODY and not requests.transport.stepped):
                     return True
             return False
         finally:
             batch.sent, batch.next_tag = sent, expected
             if not core.publishes.confirming:
                 requests.unnumbered += sent - before
-            requests.transport.flush()
+            requests.transport.flush(size)
 
     async def _finish(self) -> None:
         """All were put: wait for the confirms, or for the transport."""

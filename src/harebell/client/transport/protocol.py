@@ -93,10 +93,10 @@ class AsyncCore(Wire, ConnectionCore):
         if self.reading_paused:
             self.resume_reading()  # `read` pauses again once the answer is there
 
-    def ask(self) -> None:
+    def ask(self, size: int = 0) -> None:
         if self.reading_paused:
             self.expecting()
-        super().ask()
+        super().ask(size)
 
     def resumed(self) -> None:
         if not self.opened.done() and (self.handshake.done or self.reason is not None):

@@ -139,18 +139,20 @@ class Wire(asyncio.BufferedProtocol):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Write what was gathered, in the loop's next turn."""
-        if not self.flush_due:
+    def flush(self, size: int = 0) -> None:
+        """Write what was gathered, in the loop's next turn; now if the last body, of `size` bytes, is a large one."""
+        if size >= LARGE_BODY and not self.stepped:
+            self.flush_now()
+        elif not self.flush_due:
             self.loop.call_soon(self._flush)
             self.flush_due = True  # last: an interrupt before it costs one flush too many, not all that follow
 
-    def ask(self) -> None:
+    def ask(self, size: int = 0) -> None:
         """As `flush`, for a request whose answer will be awaited."""
         if self._quiet and not self.flush_due:
             self.flush_now()
         else:
-            self.flush()
+            self.flush(size)
 
     def flush_now(self) -> None:
         """Write what was gathered, in this turn of the loop."""
@@ -161,13 +163,6 @@ class Wire(asyncio.BufferedProtocol):
             self._quiet = False
             transport.write(engine.data_to_send())
             self._last_sent = self.loop.time()
-
-    def flush_large(self) -> bool:
-        """Write what was gathered, for there is a large body in it; not for a thread that steps. Whether it was."""
-        if self.stepped:
-            return False
-        self.flush_now()
-        return True
 
     def _flush(self) -> None:
         self.flush_due = False
