@@ -485,7 +485,8 @@ class Channel:
         """Write what was published, and give other tasks their turn."""
         self._unnumbered += self._unyielded
         self._unyielded = self._unyielded_sends = 0
-        self.transport.flush_now()
+        if not self.transport.stepped:
+            self.transport.flush_now()
         await asyncio.sleep(0)
 
     def confirmations(self) -> Confirmations:

@@ -358,7 +358,7 @@ def test_a_subscription_that_an_interrupt_hides_delivers(
         assert [delivery.body for delivery in deliveries.receive(timeout=60)] == [b"first"]
 
 
-def test_an_unnumbered_publication_costs_the_transport(
+def test_a_second_signal_while_a_publication_is_taken_back_costs_the_transport(
     shared: blocking.Connection, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal between writing and numbering: what follows must not be confirmed under wrong numbers."""
@@ -372,6 +372,7 @@ def test_an_unnumbered_publication_costs_the_transport(
             raise KeyboardInterrupt
 
         patch.setattr(type(channel.inner.core.publishes), "add", interrupted)
+        patch.setattr(type(channel.inner.core), "take_back", interrupted)
         with pytest.raises(KeyboardInterrupt):
             channel.publish(b"torn", "", name)
     reconnected.wait()

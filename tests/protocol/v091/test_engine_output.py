@@ -264,3 +264,33 @@ def test_a_large_message_goes_out_uncopied() -> None:
     assert pieces[1] is large
     assert client.pieces_to_send() == []
     assert client.data_to_send() == b""
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 30), st.booleans(), st.integers(0, 3)), max_size=8))
+def test_what_a_thread_wrote_leaves_once(turns: list[tuple[int, int, bool, int]]) -> None:
+    """Gathered, written in part or not at all, and taken into account once, twice or by the next who sends."""
+    client = Engine(Role.CLIENT)
+    client.data_to_send()
+    expected, wire = bytearray(), bytearray()
+    for frames, size, said, times in turns:
+        for number in range(frames):
+            frame = b"frame %d %d " % (len(expected), number)
+            client.send_frame(frame)
+            expected += frame
+        piece, written = client.gather()
+        if said:
+            wire += piece[:size]
+            written.append(len(piece[:size]))
+        for _ in range(times):
+            client.leave_out_written()
+    assert bytes(wire) + client.data_to_send() == expected
+    assert client.pending == 0
+
+
+def test_what_is_taken_back_does_not_leave() -> None:
+    client = Engine(Role.CLIENT)
+    client.data_to_send()
+    client.send_frame(b"stays")
+    client.send_message(1, b"method", b"\0\0", b"body")
+    client.take_back(1)
+    assert client.data_to_send() == b"stays"

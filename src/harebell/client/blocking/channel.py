@@ -205,7 +205,8 @@ class Channel(ForwardedChannel):
         For programs that limit by themselves how many are unconfirmed: this never waits, so call `wait_publish` first.
         """
         with self.io.turn:
-            tag = self.io.step(
+            transport = self.inner.transport
+            return self.io.step(
                 self.inner,
                 lambda: self.inner.publish_nowait(
                     message,
@@ -216,13 +217,8 @@ class Channel(ForwardedChannel):
                     raw_properties=raw_properties,
                     waiter=waiter,
                 ),
+                at_once=at_once and transport.quiet and not transport.flush_due,
             )
-            transport = self.inner.transport
-            if at_once:
-                transport.ask()
-            else:
-                transport.flush()
-            return tag
 
     def publish_many(
         self, publications: Iterable[Publication], *, window: int = 5000, timeout: float | None = None
@@ -269,10 +265,7 @@ class Channel(ForwardedChannel):
                 or io.loop.time() > many.deadline
             ):
                 return False
-            try:
-                io.step(inner, lambda: many.put_some(iter(part), sent))
-            finally:
-                inner.transport.flush_now()
+            io.step(inner, lambda: many.put_some(iter(part), sent), at_once=True)
             return True
 
     def publish_bulk(

@@ -8,7 +8,7 @@ Rules:
 2. No thread waits while it holds the turn. A coroutine runs as a task of the loop, and the caller waits for it (`run`);
    or the calling thread runs each of its steps (`drive`): for publishing, whose coroutines await nothing but futures.
 3. A signal handler may raise in the main thread anywhere. In a wait, that cancels the call. Elsewhere, `turn` is taken
-   by `with` alone, which a signal cannot split; what must stay whole is one call of C, or is repaired (`step`).
+   by `with` alone, which a signal cannot split; what must stay whole is one call of C, or is taken back (`step`).
 4. A program's own code never runs on this thread, so it cannot delay a heartbeat (`callbacks`).
 5. A forked child has no such thread. The objects that it inherited raise, and its first `connect` makes a new thread.
 6. At the interpreter's end, what was published is written, and open connections are closed.
@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final, Generic, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from harebell import errors
@@ -209,54 +211,68 @@ class IoThread:
             raise
         return running.outcome()
 
-    def step(self, channel: Channel, work: Callable[[], T]) -> T:
-        """What `work` gives, which may publish on the channel. The caller holds the turn, and flushes afterwards.
+    def step(self, channel: Channel, work: Callable[[], T], *, at_once: bool = False) -> T:
+        """What `work` gives, which may publish on the channel, and nothing else. The caller holds the turn.
 
-        If a signal comes after a publication was numbered and before it was written, every later confirm would go to
-        the wrong publication: then the transport is dropped, and unconfirmed publications are orphaned.
+        at_once  write to the socket what was published; otherwise the loop does, in its next turn
+
+        Where a signal comes in the midst of a publication, that one has not left, and all before it have: else every
+        later confirm would go to the wrong publication.
         """
-        connection, publishes = channel.transport, channel.core.publishes
-        engine = connection.engine
-        tag, written, due = publishes.last_tag, engine.pending, connection.flush_due
+        connection, core = channel.transport, channel.core
+        written, last_tag, due = connection.engine.pending, core.publishes.last_tag, connection.flush_due
         try:
-            connection.flush_due = connection.stepped = True  # `drive` may write it at once
-            return work()
+            connection.flush_due = connection.stepped = True
+            result = work()
+            connection.flush_due, connection.stepped = due, False
+            if at_once or connection.large:
+                connection.write_stepping()
+            else:
+                connection.flush()
+            return result
         except StopIteration:
+            connection.flush_due, connection.stepped = due, False
+            if connection.large:
+                connection.write_stepping()
+            elif connection.engine.pending:
+                connection.flush()
             raise
         except BaseException:
-            # Each publication is two entries, method and content, and one number.
-            if publishes.confirming and engine.pending - written != 2 * (publishes.last_tag - tag):
-                connection.lost("a signal interrupted a publish")
-                connection.abort()
-            raise
-        finally:
+            stepped = connection.stepped
             connection.flush_due, connection.stepped = due, False
+            if stepped:
+                try:
+                    core.take_back(written, last_tag)
+                except BaseException:
+                    connection.lost("a second signal came while the first one's publish was taken back")
+                    connection.abort()
+                    raise
+            if connection.engine.pending:
+                connection.flush()
+            raise
 
     def drive(self, channel: Channel, steps: Coroutine[Any, Any, T]) -> T:
         """What a publishing coroutine of the channel returns or raises, its steps taken by the calling thread."""
-        loop = self.loop
+        loop, work = self.loop, partial(steps.send, None)
         while True:
             if not loop.asleep:
                 loop.wanted = True
-            with self.turn:
-                connection = channel.transport
-                try:
-                    awaited = self.step(channel, lambda: steps.send(None))
-                except StopIteration as stop:
-                    if connection.engine.pending:
-                        connection.flush()
-                    return cast(T, stop.value)
-                if awaited is None:  # asyncio.sleep(0): releasing the turn lets the loop run
-                    continue
-                connection.flush_now()
-                waiter = Waiter(self)
-                awaited._asyncio_future_blocking = False
-                awaited.add_done_callback(waiter.set_result)
             try:
+                with self.turn:
+                    awaited = self.step(channel, work, at_once=True)
+                    if awaited is None:  # asyncio.sleep(0): releasing the turn lets the loop run
+                        continue
+                    waiter = Waiter(self)
+                    awaited._asyncio_future_blocking = False
+                    awaited.add_done_callback(waiter.set_result)
                 waiter.wait()
+            except StopIteration as stop:
+                return cast(T, stop.value)
             except BaseException:
                 with self.turn:
-                    _cancel(steps)
+                    channel.transport.flush()  # it may have been interrupted in the midst of that
+                    if inspect.getcoroutinestate(steps) != inspect.CORO_CLOSED:
+                        _cancel(steps)
                 raise
 
     # -- the end -----------------------------------------------------------------------------------------------------

@@ -297,14 +297,26 @@ class ChannelCore:
         if not publishes.confirming:
             return 0
         if method is publishes.method and not flags and self.keeper is None:  # as `Publishes.add`, without the call
-            tag = publishes.last_tag = publishes.last_tag + 1
+            tag = publishes.last_tag + 1
             publishes.waiters[tag] = waiter
+            publishes.last_tag = tag
             return tag
         if self.keeper is not None:
             waiter = self.keeper.keep(
                 publishes.last_tag + 1, waiter, exchange, routing_key, flags, raw_properties, body
             )
         return publishes.add(waiter, method, raw_properties, body, flags)
+
+    def take_back(self, written: int, last_tag: int) -> None:
+        """Undo the publication in whose midst `publish` was interrupted, if it was: it has not left.
+
+        written, last_tag  the engine's `pending` and the table's `last_tag` before the first of those that may have
+                           been published since, by `publish` alone, and that nobody has flushed
+        """
+        publishes = self.publishes
+        if publishes.confirming:
+            publishes.forget_unnumbered()
+            self._engine.take_back(written + 2 * (publishes.last_tag - last_tag))
 
     def publish_again(
         self, raw_properties: bytes, body: bytes, exchange: str, routing_key: str, flags: int, waiter: PublishWaiter

@@ -86,8 +86,12 @@ class Publishes:
     def add(
         self, waiter: PublishWaiter | None, method: bytes, raw_properties: bytes, body: bytes, comes_back: int
     ) -> int:
-        """Number one publication. `comes_back`: whether the broker returns what it cannot deliver."""
-        tag = self.last_tag = self.last_tag + 1
+        """Number one publication. `comes_back`: whether the broker returns what it cannot deliver.
+
+        It is numbered when `last_tag` says so, which is last: `forget_unnumbered` undoes what an interrupt left half
+        done.
+        """
+        tag = self.last_tag + 1
         waiters = self.waiters
         waiters[tag] = waiter
         if method is not self.method:
@@ -97,7 +101,18 @@ class Publishes:
             while candidates and candidates[0][0] not in waiters:
                 candidates.popleft()
             candidates.append((tag, method, raw_properties, body))
+        self.last_tag = tag
         return tag
+
+    def forget_unnumbered(self) -> None:
+        """Undo what is known of a publication behind the last tag."""
+        last, runs, candidates = self.last_tag, self._runs, self._mandatory
+        self.waiters.pop(last + 1, None)
+        while candidates and candidates[-1][0] > last:
+            candidates.pop()
+        while runs and runs[-1][0] > last:
+            runs.pop()
+        self.method = runs[-1][1] if runs else b""
 
     def add_many(
         self,

@@ -53,12 +53,13 @@ class Pending:
 
     For its producer: `confirmation` or `error` is its outcome, `taken` whether that is raised or returned to a caller,
     `untold` whether it is a failure that was not raised, `waiter` a future that its outcome resolves, `publish_tag` its
-    number on the channel.
+    number on the channel, `counted` whether it is one of those under way: not where a signal has ended the call that
+    published it, which was told so.
     """
 
     __slots__ = (
-        "_reports", "_returned", "confirmation", "error", "position", "publication", "publish_tag", "taken", "untold",
-        "waiter",
+        "_reports", "_returned", "confirmation", "counted", "error", "position", "publication", "publish_tag", "taken",
+        "untold", "waiter",
     )  # fmt: skip
 
     def __init__(self, reports: Reports, position: int, publication: Publication) -> None:
@@ -72,6 +73,7 @@ class Pending:
         self.position = position
         self.publication = publication
         self.publish_tag = 0
+        self.counted = False
 
     @property
     def done(self) -> bool:
@@ -128,6 +130,8 @@ class Pending:
     def end(self, confirmation: Confirmation | None = None, *, error: errors.HarebellError | None = None) -> None:
         """It has its outcome."""
         self.confirmation, self.error = confirmation, error
+        if not self.counted:
+            return
         if error is not None and not self.taken:
             self.untold = True
             self._reports.failed(self, error)

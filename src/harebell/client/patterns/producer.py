@@ -448,6 +448,7 @@ class Producer(Generic[T]):
             immediate=publication.immediate,
             waiter=pending,
         )
+        pending.counted = True  # and the next two: a signal comes before or behind the three
         self._published += 1
         self._in_flight += 1
         return pending

@@ -51,8 +51,10 @@ class Wire(asyncio.BufferedProtocol):
     opened          done once the handshake is, or the connection has failed
     gone            done once the transport has ended
     writing_paused  the transport holds more than it likes
+    quiet           nothing was written since the last read
     flush_due       the loop's next turn writes what was gathered
     stepped         a thread that is not the loop's publishes, and flushes by itself
+    large           it has published a large body, and should write it at once
     """
 
     engine: WireEngine
@@ -66,10 +68,11 @@ class Wire(asyncio.BufferedProtocol):
         self.reading_paused = False
         self.flush_due = False
         self.stepped = False
+        self.large = False
         self._transport: asyncio.Transport | None = None
         self._inherited: asyncio.Transport | None = None
         self._received = _received(loop)
-        self._quiet = False  # nothing was written since the last read
+        self.quiet = False
         self._last_sent = self._last_received = 0.0
         self._suspected = False
         self._heartbeat = 0
@@ -112,7 +115,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_received = self.loop.time()
-        self._quiet = True
+        self.quiet = True
         self.read(bytes(self._received[:nbytes]))
 
     def pause_writing(self) -> None:
@@ -141,15 +144,18 @@ class Wire(asyncio.BufferedProtocol):
 
     def flush(self, size: int = 0) -> None:
         """Write what was gathered, in the loop's next turn; now if the last body, of `size` bytes, is a large one."""
-        if size >= LARGE_BODY and not self.stepped:
-            self.flush_now()
+        if size >= LARGE_BODY:
+            if self.stepped:
+                self.large = True
+            else:
+                self.flush_now()
         elif not self.flush_due:
             self.loop.call_soon(self._flush)
             self.flush_due = True  # last: an interrupt before it costs one flush too many, not all that follow
 
     def ask(self, size: int = 0) -> None:
         """As `flush`, for a request whose answer will be awaited."""
-        if self._quiet and not self.flush_due:
+        if self.quiet and not self.flush_due:
             self.flush_now()
         else:
             self.flush(size)
@@ -160,7 +166,7 @@ class Wire(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             engine.data_to_send()
         elif engine.pending:
-            self._quiet = False
+            self.quiet = False
             transport.write(engine.data_to_send())
             self._last_sent = self.loop.time()
 

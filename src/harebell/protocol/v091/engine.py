@@ -156,6 +156,7 @@ class Engine:
         self.state = ConnectionState.AWAIT_HEADER
         self.channels: dict[int, ChannelState] = {}
         self._outgoing: list[bytes | memoryview] = []  # pieces of whole frames, until `data_to_send` takes them
+        self._gathered: tuple[memoryview, list[int]] | None = None  # their first one, and what of it was written
         # A program's messages often have one length and the same properties: channel, bytes of body and properties of
         # the last one that was sent, and what it had before its body.
         self._last_shape = (0, 0, b""), b""
@@ -650,6 +651,8 @@ class Engine:
 
     def data_to_send(self) -> bytes:
         """Everything sent since the last call, as bytes for the transport."""
+        if self._gathered is not None:
+            self.leave_out_written()
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         return data
@@ -668,6 +671,32 @@ class Engine:
         if small:
             pieces.append(b"".join(small))
         return pieces
+
+    def gather(self) -> tuple[memoryview, list[int]]:
+        """(Everything sent since the last `data_to_send`, a list), for a thread that may be interrupted anywhere.
+
+        It puts into the list how many of these bytes it has written, in one operation with the writing: the engine
+        leaves them out from then on, and keeps the others.
+        """
+        self.leave_out_written()
+        piece = memoryview(b"".join(self._outgoing))
+        self._outgoing[:] = (piece,)
+        written: list[int] = []
+        self._gathered = piece, written
+        return piece, written
+
+    def leave_out_written(self) -> None:
+        """Leave out what was written of the last `gather`. To do it twice changes nothing."""
+        if self._gathered is not None:
+            piece, written = self._gathered
+            outgoing = self._outgoing
+            if written and outgoing and outgoing[0] is piece:
+                outgoing[:1] = (piece[written[0] :],) if written[0] < len(piece) else ()
+            self._gathered = None
+
+    def take_back(self, pending: int) -> None:
+        """Forget what was sent after the first `pending` pieces."""
+        del self._outgoing[pending:]
 
     @property
     def pending(self) -> int:

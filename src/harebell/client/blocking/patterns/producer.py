@@ -147,7 +147,6 @@ class Producer(Generic[T]):
                 pending = io.step(
                     channel, lambda: inner.begin(message, routing_key, exchange=exchange, mandatory=mandatory)
                 )
-                channel.transport.flush()
                 return Pending(self._connection, pending)
         pending = io.run(
             inner.publish_soon, message, routing_key, exchange=exchange, mandatory=mandatory, timeout=timeout
