@@ -43,11 +43,12 @@ def folder_of(files: Files, tmp_path: Path) -> str:
 def test_many_handles_few_descriptors(files: Files, tmp_path: Path) -> None:
     folder, draw = folder_of(files, tmp_path), random.Random(7)
     pool = OpenFiles(files, LEAST)
-    handles = [pool.open(f"{folder}/{number}", NEW) for number in range(50)]
+    names = [str(number) for number in range(50)]
+    handles = [pool.open(f"{folder}/{name}", NEW) for name in names]
     expected = [b""] * len(handles)
     for _ in range(2000):
         at = draw.randrange(len(handles))
-        match draw.randrange(5):
+        match draw.randrange(6):
             case 0 | 1:
                 pool.pwrite(handles[at], b"%d" % at, len(expected[at]))
                 expected[at] += b"%d" % at
@@ -57,6 +58,9 @@ def test_many_handles_few_descriptors(files: Files, tmp_path: Path) -> None:
                 assert pool.lseek(handles[at], 0, os.SEEK_END) == len(expected[at])
             case 4:
                 sync_files(pool, draw.sample(handles, draw.randrange(1, 20)))
+            case 5:
+                pool.replace(f"{folder}/{names[at]}", f"{folder}/{names[at]}+")
+                names[at] += "+"
         assert pool.descriptors <= LEAST + 1
     for handle in handles:
         pool.close(handle)

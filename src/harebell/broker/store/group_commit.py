@@ -57,7 +57,7 @@ class GroupCommit:
         self.widths = Histogram(WIDTHS)  # files of each sync
         self.covered = 0  # the last sync whose commands of sessions are in positions on disk (`positions`)
         self._call_soon, self._on_synced, self._on_failed = call_soon, on_synced, on_failed
-        self._enabled, self._files = sync, files
+        self.enabled, self._files = sync, files  # enabled: it syncs
         self._next = 1
         self._dirty: set[int] = set()
         self._syncing: set[int] = set()
@@ -72,7 +72,7 @@ class GroupCommit:
 
     def ticket(self, fd: int) -> int:
         """The number of the sync that will make what was written to `fd` durable; 0 (done) without syncing."""
-        if not self._enabled:
+        if not self.enabled:
             return 0
         return self._covering(fd)
 
@@ -105,7 +105,7 @@ class GroupCommit:
     def hand_over(self, fd: int) -> int:
         """A ticket, as `ticket` gives; the sync closes `fd` afterwards."""
         with self._wake:
-            if not self._enabled and not self._unwritten:
+            if not self.enabled and not self._unwritten:
                 self._files.close(fd)
                 return 0
             self._leaving.add(fd)
@@ -183,7 +183,7 @@ class GroupCommit:
 
     def _sync(self, fds: Collection[int], leaving: Iterable[int]) -> OSError | None:
         try:
-            if self._enabled:
+            if self.enabled:
                 sync_files(self._files, fds)
             for fd in leaving:
                 self._files.close(fd)

@@ -190,7 +190,12 @@ class OpenFiles:
         self._files.unlink(path)
 
     def replace(self, source: str, destination: str, /) -> None:
-        self._files.replace(source, destination)
+        with self._lock:
+            self._files.replace(source, destination)
+            for file in reversed(self._known.values()):
+                if file.path == source:
+                    file.path = destination
+                    break
 
     def listdir(self, path: str, /) -> list[str]:
         with self._lock:

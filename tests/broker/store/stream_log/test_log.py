@@ -363,6 +363,34 @@ def test_a_power_cut_leaves_no_gap_between_segments(seed: int) -> None:
     assert everything(log.cursor(0)) == list(range(log.written))
 
 
+def test_a_new_segment_waits_for_the_one_before(tmp_path: Path) -> None:
+    """On disk by a thread; what comes meanwhile is kept, is read once it is synced, and is there at the end."""
+    calls: list[Callable[[], None]] = []
+    commit = GroupCommit(calls.append, lambda: None, lambda error: None)
+    log = StreamLog(tmp_path / "stream", commit, segment_bytes=100)
+    for _ in range(60):
+        log.append(b"address", [b"%d:" % log.next_offset + b"x" * 20])
+        log.flush()
+        while calls:
+            calls.pop(0)()
+        log.advance()
+        assert everything(log.cursor(0)) == list(range(log.durable))
+    log.close()
+    assert not list((tmp_path / "stream").glob("*.next"))
+    assert everything(open_log(tmp_path / "stream").cursor(0)) == list(range(60))
+    commit.stop()
+
+
+def test_an_unnamed_segment_is_nobodys(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "stream")
+    fill(log, 3)
+    log.close()
+    (tmp_path / "stream" / "00000000000000000003-00000000.log.next").write_bytes(b"")
+    log = open_log(tmp_path / "stream")
+    assert log.next_offset == 3
+    assert len(list((tmp_path / "stream").iterdir())) == 1
+
+
 def test_a_log_is_deleted_with_whatever_stands_in_its_folder(tmp_path: Path) -> None:
     log = open_log(tmp_path / "stream")
     fill(log, 3)

@@ -55,6 +55,8 @@ SEGMENT_BYTES: Final = 8 * 1024 * 1024
 INDEX_BYTES: Final = 64 * 1024  # a seek reads at most this much before its record
 READ_BYTES: Final = 256 * 1024  # one read of a cursor: several hundred messages, and a limit on memory
 
+_UNNAMED: Final = ".next"  # the suffix of a segment that nothing may be in yet
+
 _SEGMENT: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _pack_head, _pack_rest = HEAD.pack, REST.pack
@@ -63,10 +65,10 @@ _pack_head, _pack_rest = HEAD.pack, REST.pack
 class _Segment:
     __slots__ = ("base", "end", "fd", "holes", "index", "indexed", "last", "path", "seed", "size")
 
-    def __init__(self, files: Files, folder: Path, name: str) -> None:
+    def __init__(self, files: Files, folder: Path, name: str, suffix: str = "") -> None:
         base, _, seed = name.removesuffix(".log").partition("-")
         self.path, self.base, self.seed = f"{folder}/{name}", int(base), int(seed or "0", 16)
-        self.fd = files.open(self.path, _SEGMENT, 0o640)
+        self.fd = files.open(self.path + suffix, _SEGMENT, 0o640)
         self.size = 0
         self.end = self.base  # the offset after its last record
         self.holes: dict[int, tuple[int, int]] = {}  # where damage begins: where it ends, and the offset there
@@ -106,12 +108,16 @@ class StreamLog:
         self._buffered_bytes = 0
         self._awaiting: deque[tuple[int, int]] = deque()  # (ticket, offset after what it covers)
         self._ticket = 0
+        self._handed = self._done = 0  # how much the thread that syncs was given to do, and has done
         self._segments: list[_Segment] = []
         try:
             names = files.listdir(str(path))
         except FileNotFoundError:
             files.mkdir(str(path), 0o750)
             names = []
+        for name in names:
+            if name.endswith(_UNNAMED):
+                files.unlink(f"{path}/{name}")
         try:
             self._open(sorted(name for name in names if name.endswith(".log")), clean)
         except BaseException:
@@ -176,14 +182,17 @@ class StreamLog:
         if self._buffer:
             segment = self._segments[-1]
             data = b"".join(self._buffer)
-            write_all(self._files, segment.fd, data, segment.size)
+            if self._handed > self._done:
+                self._ticket = self._hand(segment, partial(write_all, self._files, segment.fd, data, segment.size))
+            else:
+                write_all(self._files, segment.fd, data, segment.size)
+                self._ticket = self._commit.ticket(segment.fd)
             self.last_batch = self.written
             segment.last = REST.unpack_from(self._buffer[-1])[0] & TIME
             segment.size += len(data)
             segment.end = self.written = self.next_offset
             self._buffer.clear()
             self._buffered_bytes = 0
-            self._ticket = self._commit.ticket(segment.fd)
             self._awaiting.append((self._ticket, self.written))
         return self._ticket
 
@@ -195,14 +204,35 @@ class StreamLog:
         return self.durable != before
 
     def _roll(self) -> _Segment:
-        """Begin another segment, once this one is on disk: so a power cut leaves no gap between two."""
-        if self._ticket > self._commit.synced:
-            self._files.fdatasync(self._segments[-1].fd)
-        segment = _Segment(self._files, self.path, _new_name(self.written))
+        """Begin another segment, with nothing in it before this one is on disk: a power cut leaves no gap between them.
+
+        The thread that syncs sees to that, and writes what comes meanwhile: nobody waits for the disk.
+        """
+        before = self._segments[-1]
+        segment = _Segment(self._files, self.path, _new_name(self.written), _UNNAMED)
         self._segments.append(segment)
         self.rolled = True
-        self._sync_folder()
+        if self._commit.enabled:
+            self._hand(segment, partial(self._begin, before if self._ticket > self._commit.synced else None, segment))
+        else:
+            self._files.replace(segment.path + _UNNAMED, segment.path)
         return segment
+
+    def _hand(self, segment: _Segment, work: Callable[[], None]) -> int:
+        """Have the thread that syncs do this, in the order of these calls. The ticket of the sync that follows."""
+
+        def done() -> None:
+            work()
+            self._done += 1
+
+        self._handed += 1
+        return self._commit.write(segment.fd, done)
+
+    def _begin(self, before: _Segment | None, segment: _Segment) -> None:
+        if before is not None:
+            self._files.fdatasync(before.fd)
+        self._files.replace(segment.path + _UNNAMED, segment.path)
+        self._sync_folder()
 
     def _sync_folder(self) -> None:
         fd = self._files.open(str(self.path), _FOLDER)
@@ -291,13 +321,19 @@ class StreamLog:
 
     # -- life ----------------------------------------------------------------------------------------------------
 
+    def _wait_handed(self) -> None:
+        if self._handed > self._done:
+            self._commit.wait_written()
+
     def close(self) -> None:
         self.flush()
+        self._wait_handed()
         for segment in self._segments:
             self._commit.close(segment.fd)
 
     def delete(self) -> Iterator[None]:
         """Remove the log and its folder, a file a step."""
+        self._wait_handed()
         for segment in self._segments:
             self._commit.hand_over(segment.fd)
         with suppress(FileNotFoundError):
