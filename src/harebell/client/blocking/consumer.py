@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from itertools import islice
 from types import TracebackType
 from typing import Final, Self
 
@@ -101,28 +102,35 @@ class Consumer:
         seconds = self._inner.subscription.transport.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         self._started()
-        io, ahead = self._io, self._ahead
-        while True:
-            if not io.loop.asleep:
-                io.loop.wanted = True
-            with io.turn:
-                batch: list[Delivery] = []
-                while ahead and len(batch) < max_messages:
-                    batch.append(ahead.popleft())
-                if len(batch) < max_messages:
-                    batch += self._inner.subscription.take_many(max_messages - len(batch))
-            if batch or not self._wait(deadline):
-                break
-        last = time.monotonic() + within
-        while within and batch and len(batch) < max_messages and not self._inner.subscription.finished:
-            try:
-                if not self._wait(last):
-                    break
-            except errors.HarebellError:
-                break  # the next call raises it: this batch comes first
-            with io.turn:
-                batch += self._inner.subscription.take_many(max_messages - len(batch))
+        batch: list[Delivery] = []
+        try:
+            while not self._take(batch, max_messages) and self._wait(deadline):
+                pass
+            last = time.monotonic() + within
+            while within and batch and len(batch) < max_messages and not self._inner.subscription.finished:
+                try:
+                    if not self._wait(last):
+                        break
+                except errors.HarebellError:
+                    break  # the next call raises it: this batch comes first
+                self._take(batch, max_messages)
+        except BaseException:  # raised by a signal handler
+            self._ahead.extendleft(reversed(batch))
+            raise
         return batch
+
+    def _take(self, batch: list[Delivery], most: int) -> bool:
+        """Add what is there, until the batch has so many. Whether it has any."""
+        io, ahead = self._io, self._ahead
+        if not io.loop.asleep:
+            io.loop.wanted = True
+        with io.turn:
+            self._inner.subscription.move(max(most - len(batch) - len(ahead), 0), ahead)
+            try:
+                batch.extend(islice(iter(ahead.popleft, None), most - len(batch)))  # one operation of C
+            except IndexError:
+                pass  # there are no more; those that there were are in the batch
+        return bool(batch)
 
     def _started(self) -> None:
         starting = self._inner.starting
@@ -139,7 +147,7 @@ class Consumer:
             io.loop.wanted = True
         with io.turn:
             subscription = self._inner.subscription
-            subscription.ahead.extend(subscription.take_many(AHEAD))
+            subscription.move(AHEAD, subscription.ahead)
 
     def _wait(self, deadline: float | None) -> bool:
         """Wait for a delivery. False when the subscription has ended, or the deadline has passed."""

@@ -5,11 +5,18 @@ It knows no connection, because a delivery that is kept must not keep its connec
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from harebell import errors
 from harebell.client import channel as asyncio_api
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.thread import IoThread
 
 __all__ = ["Settler"]
+
+NONE: Final[frozenset[int]] = frozenset()
 
 
 @documented_by(asyncio_api.Channel)
@@ -21,22 +28,37 @@ class Settler:
         self.inner = inner
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
-        io = self.io
+        io, settle = self.io, partial(self.inner.ack, delivery_tag, multiple=multiple)
         if not io.loop.asleep:
             io.loop.wanted = True
         with io.turn:
-            self.inner.ack(delivery_tag, multiple=multiple)
+            self._whole(settle, delivery_tag, multiple)
 
     def nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
-        io = self.io
+        io, settle = self.io, partial(self.inner.nack, delivery_tag, multiple=multiple, requeue=requeue)
         if not io.loop.asleep:
             io.loop.wanted = True
         with io.turn:
-            self.inner.nack(delivery_tag, multiple=multiple, requeue=requeue)
+            self._whole(settle, delivery_tag, multiple)
 
     def reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
-        io = self.io
+        io, settle = self.io, partial(self.inner.reject, delivery_tag, requeue=requeue)
         if not io.loop.asleep:
             io.loop.wanted = True
         with io.turn:
-            self.inner.reject(delivery_tag, requeue=requeue)
+            self._whole(settle, delivery_tag, False)
+
+    def _whole(self, settle: Callable[[], None], delivery_tag: int, multiple: bool) -> None:
+        """Settle; where a signal comes in the midst of that, nothing is settled, and the program may do it again."""
+        channel = self.inner
+        deliveries, engine = channel.core.deliveries, channel.transport.engine
+        unacked, written = deliveries.unacked, engine.pending
+        before = unacked.copy() if multiple else {delivery_tag} if delivery_tag in unacked else NONE
+        try:
+            settle()
+        except errors.HarebellError:
+            raise
+        except BaseException:
+            engine.take_back(written)
+            deliveries.unsettle(before - unacked)
+            raise

@@ -20,7 +20,7 @@ The table is exact: single and multiple acknowledgements may be mixed at will. T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from harebell import errors
@@ -174,12 +174,19 @@ class Deliveries:
 
     def rolled_back(self) -> None:
         """What was acknowledged in the transaction waits for its acknowledgement again."""
-        if self._uncommitted:
-            self.unacked |= self._uncommitted
-            self._settled_to = min(self._settled_to, min(self._uncommitted) - 1)
-            for tag in self._uncommitted:
-                self._refused.pop(tag, None)
+        uncommitted = self._uncommitted or ()
         self.begin()
+        self.unsettle(uncommitted)
+
+    def unsettle(self, tags: Collection[int]) -> None:
+        """These wait for their acknowledgement again: the broker has undone it, or it was not sent."""
+        if tags:
+            self.unacked.update(tags)
+            self._settled_to = min(self._settled_to, min(tags) - 1)
+            for tag in tags:
+                self._refused.pop(tag, None)
+            if self._uncommitted:
+                self._uncommitted.difference_update(tags)
 
     def gave_back(self, tag: int) -> None:
         """The client has put it back into its queue by itself: the program has not got it."""

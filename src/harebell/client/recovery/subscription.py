@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Protocol
 
 from harebell import errors
@@ -104,22 +104,24 @@ class Subscription:
 
     def take_many(self, most: int) -> list[Delivery]:
         """What is in the buffer, at most that many."""
+        taken: list[Delivery] = []
+        self.move(most, taken)
+        return taken
+
+    def move(self, most: int, to: list[Delivery] | deque[Delivery]) -> None:
+        """As `take_many`, behind what `to` has. Wherever a signal comes, each delivery is in one of the two."""
         buffer = self.buffer
-        if len(buffer) <= most:
-            taken, self.bytes = list(buffer), 0
-            buffer.clear()
-        else:
-            taken = [buffer.popleft() for _ in range(most)]
-            self.bytes -= sum([delivery.body_size for delivery in taken])
+        taken = list(islice(buffer, most))
         if self.seen is not None:
             for delivery in taken:
                 self.seen(delivery.delivery_tag)
-        elif self.position is not None:
+        to.extend(islice(iter(buffer.popleft, None), len(taken)))  # one operation of C
+        self.bytes = self.bytes - sum([delivery.body_size for delivery in taken]) if buffer else 0
+        if self.position is not None and self.seen is None:
             for delivery in taken:
                 self._hand_out(self.position, delivery)
         if self.transport.overfull:
             self._taken()
-        return taken
 
     def _hand_out(self, position: Position, delivery: Delivery) -> None:
         assert self.channel is not None  # the delivery came on it
