@@ -153,6 +153,7 @@ def seconds(search: Search) -> float:
     return longest
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("evil", [*REFUSED, *EVIL])
 def test_an_evil_pattern_is_refused_or_quick(kit: NodeKit, engine: Engine, door: str, evil: str) -> None:

@@ -28,6 +28,7 @@ def restartable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBr
 CASES = [(way, end) for end, told in TOLD.items() for way in WAYS if told[way] != "-"]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("way, end", CASES)
 async def test_harebell(way: str, end: str, restartable: EmbeddedBroker, name: str) -> None:
     async def act(what: str) -> None:

@@ -198,6 +198,7 @@ async def ends_in_time(call: Awaitable[object]) -> None:
     assert SECONDS - 0.1 < loop.time() - began < 2 * SECONDS + MARGIN
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", REPEATED)
 async def test_a_call_that_is_cut_each_time_it_is_made(name: str) -> None:
     cut, call = REPEATED[name]
@@ -255,6 +256,7 @@ async def test_the_blocking_api_has_the_same_deadlines() -> None:
         assert asyncio.get_running_loop().time() - began < 4 * SECONDS + 2 * MARGIN
 
 
+@pytest.mark.repeats
 async def test_a_publication_is_repeated_without_recursion() -> None:
     """As often as it takes: more often than functions may call themselves."""
     losses = 2000

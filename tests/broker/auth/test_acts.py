@@ -115,6 +115,7 @@ def state(kit: NodeKit) -> object:
     )
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "name, rights",
     [

@@ -44,6 +44,7 @@ def later(client: Client, body: bytes = b"1", delay: FieldValue = 100, **rest: A
     client.publish("", body, "x", headers=headers, **rest)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("delay", "milliseconds"),
     [

@@ -237,7 +237,7 @@ class PrioritiesMachine(RuleBasedStateMachine):
 
 
 PrioritiesMachine.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40)
-TestPriorities = PrioritiesMachine.TestCase
+TestPriorities = pytest.mark.repeats(PrioritiesMachine.TestCase)
 
 
 # -- single active consumer --------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ class DurableLowestFirstMachine(LowestFirstMachine):
 for machine in (LowestFirstMachine, DurableLowestFirstMachine):
     machine.TestCase.settings = settings(max_examples=scaled(40), stateful_step_count=30)
 TestLowestFirst = LowestFirstMachine.TestCase
-TestDurableLowestFirst = DurableLowestFirstMachine.TestCase
+TestDurableLowestFirst = pytest.mark.repeats(DurableLowestFirstMachine.TestCase)
 
 
 def bodies(client: Client, queue: str = "q") -> list[bytes]:

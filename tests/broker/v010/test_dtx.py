@@ -175,6 +175,7 @@ TABLE: dict[str, tuple[int, ...]] = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("state", STATES)
 def test_every_command_in_every_state(kit: Kit, client: Client, other: Client, state: str, command: str) -> None:

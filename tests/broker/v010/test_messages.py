@@ -84,6 +84,7 @@ def without_offset(headers: Any) -> dict[str, object]:
     return {name: value for name, value in (headers or {}).items() if name != "x-stream-offset"}
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("old_form", "delivery", "message"), PAIRS, ids=IDS)
 def test_interoperation(

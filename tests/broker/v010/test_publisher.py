@@ -314,6 +314,7 @@ def came(kit: Kit, queue: str, route: str, mode: str, state: str, at: str) -> di
 FEW = ("plain", "durable", "durable, full, refuses", "stream")
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("queue", "state"),
     [(queue, state) for queue in QUEUES for state in STATES if state == "as it is" or queue in FEW],

@@ -80,6 +80,7 @@ def test_a_session_that_asks_for_nothing_is_told_when_it_does(
     assert code(client) == expected
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("state", "end", "browses"), [*product({**WAITING, **SILENT}, ENDS, (False, True))])
 def test_a_session_that_deletes_the_queue_itself(kit: Kit, client: Client, state: str, end: str, browses: bool) -> None:
     subscribe(kit, client, {**WAITING, **SILENT}[state], browses)

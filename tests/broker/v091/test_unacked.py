@@ -89,6 +89,7 @@ def kit_calls(kit: NodeKit) -> Iterator[None]:
         yield
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("take", [got, consumed, consumed_and_cancelled])
 @pytest.mark.parametrize("after", [0, 3, 7, 10])

@@ -35,11 +35,13 @@ SAMPLE: Final = [
 ]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("way, end", CELLS)
 async def test_what_is_told_is_true(harebell_url: str, name: str, way: str, end: str) -> None:
     await run(WAYS[way], ENDS[end], "raise", harebell_url, name)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("way, end, policy", WITH_POLICIES)
 async def test_what_becomes_of_it_is_what_the_policy_says(
     harebell_url: str, name: str, way: str, end: str, policy: Policy

@@ -139,6 +139,7 @@ LEAVES: dict[str, Callable[[list[Held]], list[Held]]] = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("leaves", LEAVES)
 @pytest.mark.parametrize("come", ["new", "back", "with deadlines", "with any deadlines"])
 def test_no_call_takes_longer_because_there_are_many_messages(come: str, leaves: str) -> None:

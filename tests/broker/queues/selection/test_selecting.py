@@ -650,7 +650,7 @@ for machine in MACHINES:
     machine.TestCase.settings = settings(max_examples=scaled(15), stateful_step_count=40)
 TestSelectors = Selectors.TestCase
 TestPrioritySelectors = PrioritySelectors.TestCase
-TestFineSelectors = FineSelectors.TestCase
+TestFineSelectors = pytest.mark.repeats(FineSelectors.TestCase)
 TestLimitedSelectors = LimitedSelectors.TestCase
 TestGroupSelectors = GroupSelectors.TestCase
-TestFineGroupSelectors = FineGroupSelectors.TestCase
+TestFineGroupSelectors = pytest.mark.repeats(FineGroupSelectors.TestCase)

@@ -307,6 +307,7 @@ KEPT = [bound(0, name="other")]  # of those, by what is deleted below
 OF_QUEUE = [bound(number) for number in range(MANY)]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 100])
 def test_many_bindings_go_with_their_queue_and_exchange_at_once_and_are_removed_in_steps(
     path: Path, steps: int
