@@ -36,6 +36,17 @@ def test_hashes_of_rabbitmq(api: Api, own: ApiThread) -> None:
     assert own.api("v", "p").get("/api/whoami")["name"] == "v"
 
 
+def test_other_tags_keep_the_keys_of_scram(api: Api, own: ApiThread) -> None:
+    users = own.broker.node.users
+    own.run(lambda: users.put(make_user("s", "pw", (), scram=True)))
+    before, shown = users.users["s"].extra, api.get("/api/users/s")
+    body = {name: shown[name] for name in ("password_hash", "hashing_algorithm")}
+    assert api.put("/api/users/s", {**body, "tags": "management"}) == 204
+    assert (users.users["s"].extra, bool(before)) == (before, True)
+    assert api.put("/api/users/s", {"password": "other", "tags": "management"}) == 204
+    assert not users.users["s"].extra
+
+
 def test_a_user_without_a_password_cannot_log_in(api: Api, own: ApiThread) -> None:
     for body in ({}, {"password_hash": ""}, {"password": ""}):
         assert api("PUT", "/api/users/u", {**body, "tags": "management"}).status in (201, 204)

@@ -79,7 +79,10 @@ def put(request: Request) -> Steps[Answer]:
     else:
         made = User(name, given or "", algorithm or RABBITMQ_SHA256, tags)
     before = node.users.users.get(name)
-    node.users.put(dataclasses.replace(made, limits=before.limits if before is not None else None))
+    if before is not None:
+        same = (made.password_hash, made.hashing_algorithm) == (before.password_hash, before.hashing_algorithm)
+        made = dataclasses.replace(made, limits=before.limits, extra=before.extra if same else made.extra)
+    node.users.put(made)
     return created(before is None)
 
 
