@@ -110,6 +110,7 @@ generate: setup ## write again what is generated from the specification, the asy
 	@PYTHONPATH=src:. $(BIN)/python -m tools.generate_providers
 	@PYTHONPATH=src:. $(BIN)/python tools/client_reference.py
 	@$(BIN)/python tools/option_table.py
+	@PYTHONPATH=src:. $(BIN)/python tools/command_table.py
 	@PYTHONPATH=src:. $(BIN)/python tools/http_api.py
 
 coverage: setup pure measured ## all lines and branches of protocol and routing are reached by their own tests, 90 % of what is quick

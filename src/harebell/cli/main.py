@@ -59,6 +59,27 @@ ADMINISTRATION: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 }  # fmt: skip
 """The commands of `harebell.cli.administration`: noun, its help text, and verb -> function of the noun's module."""
 
+OBJECTS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "queues": (
+        "The queues of a broker.", {"list": "listed", "show": "shown", "declare": "declare", "delete": "delete"}
+    ),
+    "queue": (
+        "The messages in a queue.", {"peek": "peek", "move": "move", "purge": "purge", "redrive": "redrive"}
+    ),
+    "exchanges": (
+        "The exchanges of a broker.", {"list": "listed", "show": "shown", "declare": "declare", "delete": "delete"}
+    ),
+    "bindings": ("The bindings of a broker.", {"list": "listed", "declare": "declare", "delete": "delete"}),
+    "connections": ("The connections to a broker.", {"list": "listed", "show": "shown", "close": "close"}),
+    "channels": ("Channels, and what a channel layer left on its broker.", {"list": "listed", "show": "shown"}),
+    "consumers": ("Who consumes from which queue.", {"list": "listed"}),
+    "policies": (
+        "What applies to queues and exchanges by their names.",
+        {"list": "listed", "show": "shown", "set": "set_", "clear": "clear"},
+    ),
+}  # fmt: skip
+"""The commands of `harebell.cli.objects`, in the same form."""
+
 DATA: Final = ("check", "repair")
 """The commands of `harebell data`, functions of harebell.cli.server.data."""
 
@@ -99,11 +120,6 @@ def application() -> App:
         "harebell.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."
     )
     app.command(demo)
-    channels = App(name="channels", help="What a channel layer left on its broker.")
-    channels.command(
-        "harebell.cli.channels:dropped", name="dropped", help="List the messages that the broker dropped unread."
-    )
-    app.command(channels)
     spark = App(name="spark", help="Spark jobs over queues and streams.")
     for name, (function, about) in SPARK.items():
         spark.command(f"harebell.cli.spark.{function}", name=name, help=about)
@@ -116,11 +132,15 @@ def application() -> App:
     for name in DATA:
         data.command(f"harebell.cli.server.data:{name}", name=name)
     app.command(data)
-    for noun, (about, commands) in ADMINISTRATION.items():
-        group = App(name=noun, help=about)
-        for name, function in commands.items():
-            group.command(f"harebell.cli.administration.{noun}:{function}", name=name)
-        app.command(group)
+    for package, nouns in (("administration", ADMINISTRATION), ("objects", OBJECTS)):
+        for noun, (about, commands) in nouns.items():
+            group = App(name=noun, help=about)
+            for name, function in commands.items():
+                group.command(f"harebell.cli.{package}.{noun}:{function}", name=name)
+            app.command(group)
+    app["channels"].command(
+        "harebell.cli.channels:dropped", name="dropped", help="List the messages that the broker dropped unread."
+    )
     return app
 
 
@@ -138,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         application()(given)
     except HarebellError as error:
-        fail(str(error))
+        fail(str(error), getattr(error, "exit_status", 1))
     except ModuleNotFoundError as error:
         needed = (error.name or "").partition(".")[0]
         if needed not in EXTRAS:
@@ -149,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(INTERRUPTED)
 
 
-def fail(text: str) -> None:
-    """Print one line on standard error and exit with status 1."""
+def fail(text: str, status: int = 1) -> None:
+    """Print one line on standard error and exit with that status."""
     say(f"harebell: {text}", sys.stderr)
-    sys.exit(1)
+    sys.exit(status)

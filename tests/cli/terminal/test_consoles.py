@@ -6,7 +6,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from harebell.cli.administration.requests import show
+from harebell.cli.listing import View, show_rows
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
 
@@ -46,8 +46,9 @@ def test_colours_pass(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def test_lists_of_administration(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": EVIL, "tags": [EVIL], "limits": {EVIL: 1}}]
     for as_json in (False, True):
-        show([{"name": EVIL, "tags": [EVIL], "limits": {EVIL: 1}}], ("name", "tags", "limits"), as_json=as_json)
+        show_rows(lambda: rows, ("name", "tags", "limits"), View(json=as_json))
     assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harebell.cli.administration.requests import AsJson, Target, Vhost, ask, say, show
+from harebell.cli.administration.requests import Target, Vhost, View, ask, say, show
 
 __all__ = ["clear", "clear_topic", "list_topic", "listed", "set_", "set_topic"]
 
@@ -16,10 +16,12 @@ OfUser = Annotated[str | None, Parameter(help="Only of this user.")]
 InVhost = Annotated[str | None, Parameter(help="Only in this virtual host.")]
 
 
-def listed(*, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, target: Target | None = None) -> int:
+def listed(
+    *, user: OfUser = None, vhost: InVhost = None, view: View | None = None, target: Target | None = None
+) -> int:
     """List permissions."""
-    found = ask(target, "list-permissions", user=user, vhost=vhost)
-    return show(found, ("vhost", "user", "configure", "write", "read"), as_json=json)
+    columns = ("vhost", "user", "configure", "write", "read")
+    return show(lambda: ask(target, "list-permissions", user=user, vhost=vhost), columns, view)
 
 
 def set_(
@@ -43,11 +45,11 @@ def clear(user: User, *, vhost: Vhost = "/", target: Target | None = None) -> in
 
 
 def list_topic(
-    *, user: OfUser = None, vhost: InVhost = None, json: AsJson = False, target: Target | None = None
+    *, user: OfUser = None, vhost: InVhost = None, view: View | None = None, target: Target | None = None
 ) -> int:
     """List topic permissions."""
-    found = ask(target, "list-topic-permissions", user=user, vhost=vhost)
-    return show(found, ("vhost", "user", "exchange", "write", "read"), as_json=json)
+    columns = ("vhost", "user", "exchange", "write", "read")
+    return show(lambda: ask(target, "list-topic-permissions", user=user, vhost=vhost), columns, view)
 
 
 def set_topic(

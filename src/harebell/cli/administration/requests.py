@@ -1,8 +1,9 @@
 """Sends administration requests for `harebell users`, `vhosts` and `permissions`, and prints the answers.
 
-Rules: a running broker gets the request over AMQP, with the login of the URL. Where no broker runs, the command locks
-the data folder and starts a broker without a port on it. Passwords are read here and sent as hashes. A request to
-RabbitMQ is refused; the error names the command that does the same there.
+Rules: a running broker gets the request over AMQP, with the login of the URL, or over its HTTP API, where the URL is
+one. Where no broker runs, the command locks the data folder and starts a broker without a port on it. Passwords are
+read here and sent as hashes. A request to RabbitMQ over AMQP is refused; the error names the command that does the same
+there.
 """
 
 from __future__ import annotations
@@ -12,29 +13,30 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
-from rich.table import Table
-from rich.text import Text
 
 from harebell.broker.auth.passwords import SCRYPT
 from harebell.broker.auth.users import SCRAM_KEYS, make_user
 from harebell.broker.plugins import Plugin
+from harebell.cli.administration.over_http import ask_over_http
+from harebell.cli.http_api.address import parse_address
+from harebell.cli.http_api.client import HttpApi
+from harebell.cli.listing import View, show_rows
 from harebell.cli.server.options import read_settings
 from harebell.cli.server.plugins import load_plugins
 from harebell.cli.server_name import server_name
-from harebell.cli.terminal.consoles import new_console
-from harebell.cli.terminal.output import say, say_json
+from harebell.cli.terminal.output import say
 from harebell.client.blocking import Connection, connect
 from harebell.client.messages import Message
 from harebell.client.servers import product_of
 from harebell.errors import AmqpError, HarebellError, InvalidArgument, NotFound, Unroutable
 
-__all__ = ["Target", "AsJson", "Password", "Vhost", "ask", "hashes", "say", "show"]
+__all__ = ["Target", "AsJson", "Password", "Vhost", "View", "ask", "hashes", "say", "show"]
 
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 REPLIES: Final = "amq.rabbitmq.reply-to"
@@ -60,7 +62,9 @@ class Target:
 
     url: Annotated[
         str | None,
-        Parameter(help=f"The broker, with the login of an administrator. [env: HAREBELL_URL; default: {DEFAULT_URL}]"),
+        Parameter(
+            help=f"The broker, with an administrator's login; amqp or http. [env: HAREBELL_URL; default: {DEFAULT_URL}]"
+        ),
     ] = None
     data: Annotated[Path | None, Parameter(help="The data folder of a broker that does not run, instead of --url.")] = (
         None
@@ -92,7 +96,11 @@ def ask(target: Target | None, do: str, **fields: object) -> Any:
     target = target or Target()
     request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
     if target.data is None:
-        return _ask_broker(target.url or os.environ.get("HAREBELL_URL") or DEFAULT_URL, target.timeout, request)
+        url = target.url or os.environ.get("HAREBELL_URL") or DEFAULT_URL
+        if url.startswith(("http://", "https://")):
+            with HttpApi(parse_address(url), timeout=target.timeout) as api:
+                return ask_over_http(api, request)
+        return _ask_broker(url, target.timeout, request)
     if target.url is not None:
         raise InvalidArgument("give either --url, for a broker that runs, or --data, for one that does not")
     return asyncio.run(_ask_folder(target.data, request, target.load_plugins()))
@@ -104,7 +112,10 @@ def _ask_broker(url: str, timeout: float, request: Mapping[str, object]) -> Any:
         if product_of(connection.server_properties) == "RabbitMQ":
             do = str(request["do"])
             command = RABBITMQCTL.get(do, do.replace("-", "_"))
-            raise Refused(f"{server} at {peer} is not administered over AMQP: use `rabbitmqctl {command}` there")
+            raise Refused(
+                f"{server} at {peer} is not administered over AMQP: use `rabbitmqctl {command}` there, "
+                "or give the URL of its HTTP API"
+            )
         try:
             answer = _exchange(connection, request, timeout)
         except NotFound as error:
@@ -187,27 +198,6 @@ def _line(text: str, where: str) -> str:
     return line
 
 
-def show(records: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> int:
-    """Print the records: these fields as a table, or all fields as JSON."""
-    if as_json:
-        return say_json(records, indent=2)
-    table = Table(show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for record in records:
-        table.add_row(*(Text(_cell(record.get(column))) for column in columns))
-    new_console().print(table)
-    return 0
-
-
-def _cell(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else "no"
-        case list():
-            return ", ".join(map(str, value))
-        case dict():
-            return ", ".join(f"{name}={each}" for name, each in cast("dict[str, object]", value).items())
-    return str(value)
+def show(fetch: Callable[[], Sequence[Mapping[str, Any]]], columns: Sequence[str], view: View | None) -> int:
+    """Print the records that `fetch` returns: these fields as a table, or as the view says."""
+    return show_rows(fetch, columns, view)

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from harebell.cli.administration.requests import AsJson, Target, Vhost, ask, say, show
+from harebell.cli.administration.requests import AsJson, Target, Vhost, View, ask, say, show
+from harebell.cli.listing import show_one
+from harebell.cli.terminal.output import say_json
 from harebell.errors import InvalidArgument
 
 __all__ = ["end", "listed", "shown"]
@@ -15,13 +17,16 @@ Name = Annotated[str, Parameter(help="The session; bytes that are not UTF-8 as `
 User = Annotated[str | None, Parameter(help="Whose session it is; needed where several users have one of that name.")]
 
 
-def listed(*, json: AsJson = False, target: Target | None = None) -> int:
+def listed(*, view: View | None = None, target: Target | None = None) -> int:
     """List the sessions, with and without a connection. `left` are the seconds that one without a connection has."""
     columns = ("session", "user", "vhost", "connection", "timeout", "left", "subscriptions", "unacked", "bytes")
-    sessions = ask(target, "list-sessions")
-    if not json:
-        sessions = [{**each, "subscriptions": len(each["subscriptions"])} for each in sessions]
-    return show(sessions, columns, as_json=json)
+    whole = view is not None and view.json
+
+    def fetch() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = ask(target, "list-sessions")
+        return found if whole else [{**each, "subscriptions": len(each["subscriptions"])} for each in found]
+
+    return show(fetch, columns, view)
 
 
 def shown(
@@ -29,8 +34,7 @@ def shown(
 ) -> int:
     """Show one session: its connection, the queues that it is subscribed to, and what it holds."""
     session = _find(target, name, user, vhost)
-    rows = [{"what": what.replace("_", " "), "value": value} for what, value in session.items()]
-    return show([session] if json else rows, ("what", "value"), as_json=json)
+    return say_json([session], indent=2) if json else show_one(session, as_json=False)
 
 
 def end(name: Name, *, user: User = None, vhost: Vhost = "/", target: Target | None = None) -> int:

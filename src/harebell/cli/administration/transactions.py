@@ -6,17 +6,17 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harebell.cli.administration.requests import AsJson, Target, Vhost, ask, say, show
+from harebell.cli.administration.requests import Target, Vhost, View, ask, say, show
 
 __all__ = ["commit", "listed", "roll_back"]
 
 Name = Annotated[str, Parameter(help="The transaction, as `list` writes it.")]
 
 
-def listed(*, json: AsJson = False, target: Target | None = None) -> int:
+def listed(*, view: View | None = None, target: Target | None = None) -> int:
     """List the branches: their state, how many messages they publish and have taken, the sessions that work in them."""
     columns = ("transaction", "vhost", "user", "state", "messages", "taken", "timeout", "sessions")
-    return show(ask(target, "list-transactions"), columns, as_json=json)
+    return show(lambda: ask(target, "list-transactions"), columns, view)
 
 
 def commit(name: Name, *, vhost: Vhost = "/", target: Target | None = None) -> int:

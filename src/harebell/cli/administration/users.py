@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT
-from harebell.cli.administration.requests import AsJson, Password, Target, ask, hashes, say, show
+from harebell.cli.administration.requests import Password, Target, View, ask, hashes, say, show
 from harebell.errors import InvalidArgument
 
 __all__ = ["add", "delete", "listed", "set_limits", "set_password", "set_tags"]
@@ -21,9 +21,9 @@ Scram = Annotated[
 ]
 
 
-def listed(*, json: AsJson = False, target: Target | None = None) -> int:
+def listed(*, view: View | None = None, target: Target | None = None) -> int:
     """List users: tags, limits, and whether they have a password."""
-    return show(ask(target, "list-users"), ("name", "tags", "password", "limits"), as_json=json)
+    return show(lambda: ask(target, "list-users"), ("name", "tags", "password", "limits"), view)
 
 
 def add(

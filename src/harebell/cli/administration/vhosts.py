@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harebell.cli.administration.requests import AsJson, Target, ask, say, show
+from harebell.cli.administration.requests import Target, View, ask, say, show
 from harebell.errors import InvalidArgument
 
 __all__ = ["add", "delete", "listed", "set_limits"]
@@ -14,10 +14,10 @@ __all__ = ["add", "delete", "listed", "set_limits"]
 Name = Annotated[str, Parameter(help="The virtual host.")]
 
 
-def listed(*, json: AsJson = False, target: Target | None = None) -> int:
+def listed(*, view: View | None = None, target: Target | None = None) -> int:
     """List virtual hosts, their limits, and how much is in them."""
     columns = ("name", "description", "tags", "default_queue_type", "limits", "queues", "messages")
-    return show(ask(target, "list-vhosts"), columns, as_json=json)
+    return show(lambda: ask(target, "list-vhosts"), columns, view)
 
 
 def add(

@@ -1,0 +1,33 @@
+"""What may go wrong with a request to the HTTP API; each has the exit status that rabbitmqctl has for it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from harebell.errors import HarebellError
+
+__all__ = ["Denied", "Missing", "NoAnswer", "RequestFailed"]
+
+
+class RequestFailed(HarebellError):
+    """The broker refuses the request; the text says why."""
+
+    exit_status: ClassVar[int] = 1
+
+
+class NoAnswer(RequestFailed):
+    """No HTTP API answers at the address."""
+
+    exit_status = 69  # EX_UNAVAILABLE
+
+
+class Denied(RequestFailed):
+    """The login fails, or the user has no right to do this."""
+
+    exit_status = 77  # EX_NOPERM
+
+
+class Missing(RequestFailed):
+    """What the request names does not exist."""
+
+    exit_status = 65  # EX_DATAERR

@@ -1,0 +1,197 @@
+"""Lists of objects as a table or as JSON: which columns, in which order, once or again every few seconds.
+
+Rules: a name is shown whole, folded over lines when it is longer than the terminal leaves room for; a row is one line
+where there is no terminal, so that grep sees it whole. What a client named cannot begin a row or steer the terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, cast
+
+from cyclopts import Parameter
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from harebell.cli.http_api.failures import NoAnswer
+from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.output import say, say_json
+from harebell.errors import ConnectionLost, InvalidArgument
+from harebell.printable import printable
+
+__all__ = ["View", "cell", "show_one", "show_rows", "value_at"]
+
+LONGEST: Final = 4096  # characters of a cell: a name has 255 bytes, arguments may have more
+WIDEST: Final = 1 << 16  # columns of a table that does not go to a terminal
+
+Row = Mapping[str, Any]
+
+TITLES: Final[Mapping[str, str]] = {
+    "messages_ready": "ready",
+    "messages_unacknowledged": "unacked",
+    "message_stats.publish_details.rate": "in/s",
+    "message_stats.publish_in_details.rate": "in/s",
+    "message_stats.publish_out_details.rate": "out/s",
+    "message_stats.deliver_get_details.rate": "out/s",
+    "message_stats.ack_details.rate": "ack/s",
+    "recv_oct_details.rate": "in B/s",
+    "send_oct_details.rate": "out B/s",
+    "queue.name": "queue",
+    "queue.vhost": "vhost",
+    "channel_details.name": "channel",
+    "client_properties.product": "client",
+    "source_vhost": "vhost",
+}
+"""Paths whose titles are shorter than they are. --columns and --sort take a title too."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class View:
+    """How a list is shown."""
+
+    columns: Annotated[
+        str | None,
+        Parameter(help="Columns with commas between them: fields, or paths such as message_stats.ack_details.rate."),
+    ] = None
+    sort: Annotated[str | None, Parameter(help="The column to sort by.")] = None
+    reverse: Annotated[bool, Parameter(negative=(), help="The largest first.")] = False
+    json: Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")] = False
+    watch: Annotated[
+        float | None, Parameter(help="Show the list again every so many seconds, until Ctrl-C; at least 0.1.")
+    ] = None
+
+
+def show_rows(fetch: Callable[[], Sequence[Row]], columns: Sequence[str], view: View | None) -> int:
+    """Print what `fetch` returns, with these columns unless the view names others. Returns 0."""
+    view = view or View()
+    if view.reverse and view.sort is None:
+        raise InvalidArgument("--reverse needs --sort COLUMN")
+    if view.watch is None:
+        return _print(fetch(), columns, view)
+    if not view.watch >= 0.1:
+        raise InvalidArgument("--watch takes seconds, at least 0.1")
+    shown = False
+    while True:
+        try:
+            rows = fetch()
+        except (NoAnswer, ConnectionLost) as error:  # a broker that restarts comes back
+            if not shown:
+                raise
+            say(f"{time.strftime('%H:%M:%S')} {error}; trying again", sys.stderr)
+        else:
+            _begin(shown)
+            _print(rows, columns, view)
+            shown = True
+        sys.stdout.flush()
+        time.sleep(view.watch)
+
+
+def _begin(again: bool) -> None:
+    if sys.stdout.isatty():
+        new_console().clear()
+        say(time.strftime("%H:%M:%S"))
+    elif again:
+        say("")
+
+
+def _print(rows: Sequence[Row], columns: Sequence[str], view: View) -> int:
+    titles = {TITLES.get(path, path.replace("_", " ")): path for path in (*TITLES, *columns)}
+    chosen = [titles.get(each, each) for each in _split(view.columns)] if view.columns is not None else list(columns)
+    sort = titles.get(view.sort, view.sort) if view.sort is not None else None
+    for path in (*(chosen if view.columns is not None else ()), *filter(None, (sort,))):
+        _check(path, rows, columns)
+    if sort is not None:
+        rows = sorted(rows, key=lambda row: _order(value_at(row, sort)), reverse=view.reverse)
+    if view.json:
+        whole = view.columns is None
+        return say_json([row if whole else {path: value_at(row, path) for path in chosen} for row in rows], indent=2)
+    values = [[value_at(row, path) for path in chosen] for row in rows]
+    return _table([TITLES.get(path, path.replace("_", " ")) for path in chosen], values)
+
+
+def _split(text: str) -> list[str]:
+    found = [each.strip() for each in text.split(",")]
+    if not all(found):
+        raise InvalidArgument(f"--columns {text!r}: write names with commas between them")
+    return found
+
+
+def _check(path: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Refuse a column that no object has; figures of messages are missing until there were some."""
+    first = path.partition(".")[0]
+    if not rows or path in columns or path in TITLES or first == "message_stats":
+        return
+    known = {name for row in rows for name in row}
+    if first not in known:
+        near = get_close_matches(path, sorted(known), 1)
+        remedy = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(sorted(known))}"
+        raise InvalidArgument(f"no column '{path}': {remedy}")
+
+
+def value_at(row: Row, path: str) -> Any:
+    """The value at a path, dots between its parts; None where there is none."""
+    value: Any = row
+    if path in row:
+        return row[path]
+    for part in path.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def _order(value: object) -> tuple[int, float, str]:
+    """A key to sort mixed values by: nothing, numbers, text."""
+    match value:
+        case None:
+            return 0, 0.0, ""
+        case bool() | int() | float():
+            return 1, float(value), ""
+    return 2, 0.0, cell(value)
+
+
+def show_one(row: Row, *, as_json: bool) -> int:
+    """Print one object: a line for each field, or JSON. Returns 0."""
+    if as_json:
+        return say_json(row, indent=2)
+    return _table(["field", "value"], [[name, cell(value)] for name, value in row.items()])
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+    console = new_console() if sys.stdout.isatty() else new_console(width=WIDEST)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    for number, title in enumerate(titles):
+        numbers = bool(rows) and all(_is_number(row[number]) for row in rows)
+        table.add_column(title, overflow="fold", justify="right" if numbers else "left", no_wrap=numbers)
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))
+    console.print(table)
+    return 0
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def cell(value: object) -> str:
+    """A value in one line."""
+    match value:
+        case None:
+            text = ""
+        case bool():
+            text = "yes" if value else "no"
+        case float():
+            text = f"{value:,.1f}" if not value.is_integer() else f"{value:,.0f}"
+        case list():
+            text = ", ".join(map(cell, value))
+        case dict():
+            text = ", ".join(f"{name}={cell(each)}" for name, each in cast("dict[str, object]", value).items())
+        case _:
+            text = str(value)
+    return printable(text, LONGEST)

@@ -1,0 +1,86 @@
+"""Requests to what is no broker, or none that answers: errors in words, and a connection that is made again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harebell.admin import Management
+from harebell.broker import Broker
+from harebell.cli.http_api.address import parse_address
+from harebell.cli.http_api.client import HttpApi
+from harebell.cli.http_api.failures import Denied, Missing, NoAnswer, RequestFailed
+from harebell.errors import InvalidArgument
+from tests.admin.kit import CERTIFICATE, TLS
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[HttpApi]:
+    """An API whose server gives one answer on each connection, and closes it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for answer in answers:
+                peer, _ = server.accept()
+                with peer:
+                    peer.recv(65536)
+                    peer.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with HttpApi(parse_address(f"http://u:s3cret@127.0.0.1:{server.getsockname()[1]}")) as api:
+            yield api
+        thread.join()
+
+
+def answer(status: int, body: bytes) -> bytes:
+    return b"HTTP/1.1 %d x\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
+
+
+@pytest.mark.parametrize(("said", "kind", "says"), [
+    (answer(200, b"<html>"), NoAnswer, "no HTTP API of a broker"),
+    (b"AMQP\x00\x00\x09\x01", NoAnswer, "does not speak HTTP"),
+    (b"", NoAnswer, "closed the connection without an answer"),
+    (answer(401, b""), Denied, "the login failed; is the password in --url"),
+    (answer(401, b'{"error":"x","reason":"Not administrator user"}'), Denied, "harebell users set-tags"),
+    (answer(429, b'{"reason":"Too many logins wait"}'), Denied, "takes no login now: Too many"),
+    (answer(404, b'{"reason":"no\\nqueue"}'), Missing, "^no queue$"),
+    (answer(404, b'{"error":"Object Not Found","reason":"Not Found"}'), Missing, "has no queues/a/b"),
+    (answer(500, b"[]"), RequestFailed, "answers with status 500"),
+])  # fmt: skip
+def test_answers(said: bytes, kind: type[RequestFailed], says: str) -> None:
+    with answering(said) as api, pytest.raises(kind, match=says) as refused:
+        api.get("queues", "a", "b")
+    assert type(refused.value) is kind
+    assert "s3cret" not in str(refused.value)
+
+
+def test_an_idle_connection_that_was_closed() -> None:
+    with answering(answer(200, b"1"), answer(200, b"2")) as api:
+        assert [api.get("overview"), api.get("overview")] == [1, 2]
+
+
+def test_nobody_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = parse_address(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with HttpApi(address, timeout=0.05) as api, pytest.raises(NoAnswer, match="--timeout gives it more"):
+            api.get("overview")
+    with HttpApi(address) as api, pytest.raises(NoAnswer, match=r"harebell serve.*rabbitmq-plugins enable"):
+        api.get("overview")
+
+
+async def test_tls() -> None:
+    async with Broker(port=None, tls=TLS, tls_port=0) as broker, Management(broker, port=None, tls_port=0) as own:
+        address = parse_address(f"https://localhost:{own.tls_port}")
+        with HttpApi(address, ca_file=CERTIFICATE) as api:
+            assert await asyncio.to_thread(api.product) == "Harebell"
+        with HttpApi(address) as api, pytest.raises(NoAnswer, match="--ca-file"):
+            await asyncio.to_thread(api.product)
+    with pytest.raises(InvalidArgument, match="cannot be used"):
+        HttpApi(address, ca_file=Path("/none"))

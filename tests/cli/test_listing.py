@@ -1,0 +1,71 @@
+"""Lists: values as text, order, columns that objects lack, and a broker that is away for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harebell.cli.http_api.failures import NoAnswer
+from harebell.cli.listing import View, cell, show_one, show_rows, value_at
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (None, ""), (True, "yes"), (False, "no"), (12345, "12345"), (1234.5, "1,234.5"), (2.0, "2"), (["a", 1], "a, 1"),
+    ({"a": {"b": None}}, "a=b="), ("a\nb\x1b", "a\\nb\\x1b"),
+])  # fmt: skip
+def test_cells(value: object, text: str) -> None:
+    assert cell(value) == text
+
+
+def test_paths() -> None:
+    row = {"a": {"b": {"c": 1}}, "x.y": 2}
+    assert [value_at(row, path) for path in ("a.b.c", "x.y", "a.c", "a.b.c.d", "z")] == [1, 2, None, None, None]
+
+
+def test_mixed_values_have_an_order(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"a": value} for value in ("x", 10, None, 9, True, ["l"])]
+    assert show_rows(lambda: rows, ("a",), View(sort="a")) == 0
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["", "yes", "9", "10", "l", "x"]
+
+
+def test_figures_may_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    view = View(columns="name,message_stats.ack", json=True)
+    assert show_rows(lambda: [{"name": "q"}], ("name",), view) == 0
+    assert '"message_stats.ack": null' in capsys.readouterr().out
+
+
+def test_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    show_one({"name": "q", "arguments": {"a": 1}}, as_json=False)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[2:]] == [["name", "q"], ["arguments", "a=1"]]
+
+
+def test_a_broker_that_comes_back(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def answers() -> Iterator[list[dict[str, object]]]:
+        yield [{"name": "one"}]
+        yield []
+        yield [{"name": "two"}]
+        raise KeyboardInterrupt
+
+    arriving, asked = answers(), iter(range(10))
+
+    def fetch() -> list[dict[str, object]]:
+        found = next(arriving)
+        if next(asked) == 1:
+            raise NoAnswer("gone")
+        return found
+
+    monkeypatch.setattr("harebell.cli.listing.time.sleep", lambda seconds: None)
+    with pytest.raises(KeyboardInterrupt):
+        show_rows(fetch, ("name",), View(watch=1))
+    shown = capsys.readouterr()
+    assert [name in shown.out for name in ("one", "two")] == [True, True]
+    assert shown.err.endswith("gone; trying again\n")
+
+
+def test_no_broker_at_first() -> None:
+    def fetch() -> list[dict[str, object]]:
+        raise NoAnswer("nobody")
+
+    with pytest.raises(NoAnswer):
+        show_rows(fetch, ("name",), View(watch=1))
