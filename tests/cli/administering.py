@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -29,9 +29,12 @@ Command = Callable[..., Run]
 
 
 def runner(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str = "amqp://127.0.0.1:1/"
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    url: str = "amqp://127.0.0.1:1/",
+    script: Callable[[Sequence[str]], None] = main,
 ) -> Command:
-    """`run("users", "add", ..., stdin="...")`; `url` is that of the environment."""
+    """`run("users", "add", ..., stdin="...")`; `url` is that of the environment, `script` the command's function."""
     monkeypatch.setenv("HAREBELL_URL", url)
     monkeypatch.setenv("COLUMNS", "120")
 
@@ -40,7 +43,7 @@ def runner(
         capsys.readouterr()
         status: object = 0
         try:
-            main([str(each) for each in arguments])
+            script([str(each) for each in arguments])
         except SystemExit as end:
             status = end.code or 0
         output, error = capsys.readouterr()

@@ -245,6 +245,17 @@ class RabbitMQ:
                 continue
             raise _failure(done.returncode, command, text)
 
+    def run_tool(self, tool: str, *arguments: str, timeout: float = CALL_SECONDS) -> subprocess.CompletedProcess[str]:
+        """What `rabbitmqctl` or `rabbitmq-diagnostics` prints for these arguments, and its status, whatever that is.
+
+        Takes about two seconds. Raises subprocess.TimeoutExpired after `timeout` seconds.
+        """
+        script = str(self._server_script().with_name(tool))
+        return subprocess.run(
+            [*self._prefix(), script, "--node", self.node_name, *arguments],
+            env=self._environment(), timeout=timeout, capture_output=True, text=True, errors="replace", check=False,
+        )  # fmt: skip
+
     def sync_declarations(self) -> None:
         """Wait until all declarations are on disk, so that a kill cannot lose them.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from harebell.bridge import Shovels
-from harebell.testing.rabbitmq import free_ports
+from harebell.testing.rabbitmq import RabbitMQ, free_ports
 from tests.admin.kit import Api, ApiThread
 from tests.fixtures.rabbitmq import Nodes
 
@@ -16,10 +16,11 @@ PLUGINS = ("rabbitmq_management", "rabbitmq_shovel_management")
 
 
 class Broker(NamedTuple):
-    """The port of AMQP, and a user of the HTTP API with all rights."""
+    """The port of AMQP, a user of the HTTP API with all rights, and RabbitMQ's node."""
 
     port: int
     api: Api
+    server: RabbitMQ | None = None
 
 
 @pytest.fixture(scope="package")
@@ -29,7 +30,7 @@ def theirs(rabbitmq_nodes: Nodes, version: str) -> Iterator[Broker]:
         "management.tcp.port": str(port), "management.tcp.ip": "127.0.0.1", "collect_statistics_interval": "1000",
     }  # fmt: skip
     with rabbitmq_nodes.fresh(version, config, PLUGINS) as server:
-        yield Broker(server.port, Api(port))
+        yield Broker(server.port, Api(port), server)
 
 
 @pytest.fixture

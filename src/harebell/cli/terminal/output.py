@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TextIO
 
 from harebell.printable import printable
 
-__all__ = ["lines", "say", "say_json"]
+__all__ = ["lines", "say", "say_drawn", "say_json", "say_row"]
 
 LONGEST: Final = 1_000_000  # characters of a line: a terminal wraps it
 _NOT_ASCII: Final = re.compile(r"[^\x20-\x7e\n]")
@@ -29,6 +29,18 @@ def say(text: str, file: TextIO | None = None, *, flush: bool = False) -> int:
 def say_json(value: object, *, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> int:
     """Print a value as JSON; what is not printable is written as \\uXXXX, so that it stays JSON. Returns 0."""
     print(_NOT_ASCII.sub(_escaped, json.dumps(value, indent=indent, default=default, ensure_ascii=False)))
+    return 0
+
+
+def say_row(cells: Sequence[str], separator: str) -> int:
+    """Print cells in one line, each of them printable, with a separator that may be a tab. Returns 0."""
+    print(separator.join(printable(each, LONGEST) for each in cells))
+    return 0
+
+
+def say_drawn(text: str) -> int:
+    """Print a line with the escapes of a drawing in it; texts in it must have been made printable. Returns 0."""
+    print(text)
     return 0
 
 

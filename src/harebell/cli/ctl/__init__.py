@@ -1,0 +1,1 @@
+"""`harebellctl`: the commands that scripts call on rabbitmqctl and rabbitmq-diagnostics, over the HTTP API."""

@@ -1,0 +1,114 @@
+"""The command line of harebellctl: one command with its arguments, and the options of all of them.
+
+Rules: an option that the command does not take is refused, as rabbitmqctl refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from harebell.cli.ctl.call import UNAVAILABLE, Call, Failed, WrongUsage
+from harebell.cli.ctl.changes import CHANGES
+from harebell.cli.ctl.checks import CHECKS
+from harebell.cli.ctl.formats import FORMATTERS
+from harebell.cli.ctl.lists import LISTS, list_limits, list_objects
+from harebell.cli.http_api.target import HttpTarget, connect_to
+
+__all__ = ["KNOWN", "harebellctl"]
+
+LIMITS: Final = ("list_vhost_limits", "list_user_limits")
+KNOWN: Final = (*LISTS, *LIMITS, *CHANGES, *CHECKS)
+"""All commands."""
+
+OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "vhost": frozenset(
+        {
+            "list_queues", "list_exchanges", "list_bindings", "list_consumers", "list_policies",
+            "list_operator_policies", "list_permissions", "list_topic_permissions", "list_parameters",
+            "list_vhost_limits", "set_permissions", "clear_permissions", "set_topic_permissions",
+            "clear_topic_permissions", "set_policy", "clear_policy", "set_operator_policy", "clear_operator_policy",
+            "set_vhost_limits", "set_parameter", "clear_parameter", "purge_queue", "delete_queue",
+            "close_all_connections", "trace_on", "trace_off",
+        }
+    ),
+    "user": frozenset(["list_user_limits"]),
+    "if_empty": frozenset(["delete_queue"]),
+    "if_unused": frozenset(["delete_queue"]),
+    "priority": frozenset(["set_policy", "set_operator_policy"]),
+    "apply_to": frozenset(["set_policy", "set_operator_policy"]),
+    "global": frozenset(["close_all_connections"]),
+    "description": frozenset(["add_vhost"]),
+    "tags": frozenset(["add_vhost"]),
+    "default_queue_type": frozenset(["add_vhost"]),
+}  # fmt: skip
+"""The options that some commands alone take."""
+
+
+def harebellctl(
+    command: Annotated[str, Parameter(help=f"One of {', '.join(sorted(KNOWN))}.")],
+    *arguments: Annotated[str, Parameter(help="What the command takes; columns, for lists.")],
+    vhost: Annotated[str | None, Parameter(name=["--vhost", "-p"], help="The virtual host. [default: /]")] = None,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="Only results.")] = False,
+    silent: Annotated[
+        bool, Parameter(name=["--silent", "-s"], negative=(), help="Only results, without headers of tables.")
+    ] = False,
+    no_table_headers: Annotated[bool, Parameter(negative=(), help="Tables without headers.")] = False,
+    formatter: Annotated[str, Parameter(help=f"{', '.join(FORMATTERS)}.")] = "table",
+    timeout: Annotated[float, Parameter(name=["--timeout", "-t"], help="Seconds for an answer.")] = 60.0,
+    node: Annotated[
+        str | None, Parameter(name=["--node", "-n"], help="Fail unless the broker's node has this name.")
+    ] = None,
+    url: Annotated[str | None, Parameter(help="The HTTP API. [env: HAREBELL_HTTP_URL or HAREBELL_URL]")] = None,
+    user: Annotated[str | None, Parameter(help="Of list_user_limits.")] = None,
+    if_empty: Annotated[bool, Parameter(name=["--if-empty", "-e"], negative=(), help="Of delete_queue.")] = False,
+    if_unused: Annotated[bool, Parameter(name=["--if-unused", "-u"], negative=(), help="Of delete_queue.")] = False,
+    priority: Annotated[int | None, Parameter(help="Of set_policy. [default: 0]")] = None,
+    apply_to: Annotated[str | None, Parameter(help="Of set_policy. [default: all]")] = None,
+    everywhere: Annotated[
+        bool, Parameter(name="--global", negative=(), help="Of close_all_connections: in all virtual hosts.")
+    ] = False,
+    description: Annotated[str | None, Parameter(help="Of add_vhost.")] = None,
+    tags: Annotated[str | None, Parameter(help="Of add_vhost, with commas.")] = None,
+    default_queue_type: Annotated[str | None, Parameter(help="Of add_vhost.")] = None,
+) -> int:
+    """Run one command."""
+    if command not in KNOWN:
+        near = get_close_matches(command, KNOWN, 1)
+        raise WrongUsage(f"Command '{command}' not found." + (f" Did you mean '{near[0]}'?" if near else ""))
+    own: dict[str, Any] = {
+        "vhost": vhost, "user": user, "if_empty": if_empty, "if_unused": if_unused, "priority": priority,
+        "apply_to": apply_to, "global": everywhere, "description": description, "tags": tags,
+        "default_queue_type": default_queue_type,
+    }  # fmt: skip
+    for name, value in own.items():
+        if value not in (None, False) and command not in OPTIONS[name]:
+            raise WrongUsage(f"Invalid options for this command: --{name.replace('_', '-')}")
+    if formatter not in FORMATTERS:
+        raise WrongUsage(f"--formatter {formatter}: one of {', '.join(FORMATTERS)}")
+    options = {
+        **own, "vhost": vhost if vhost is not None else "/", "priority": priority or 0,
+        "apply_to": apply_to or "all", "quiet": quiet, "silent": silent, "no_table_headers": no_table_headers,
+        "formatter": formatter, "timeout": timeout,
+    }  # fmt: skip
+    with connect_to(HttpTarget(url=url, timeout=timeout)) as api:
+        call = Call(api, command, arguments, options)
+        if node is not None and command != "version" and call.node() != node:
+            raise Failed(f"the node at {api.address.peer} is {call.node()}, and not {node}", UNAVAILABLE)
+        if command in LISTS:
+            return list_objects(call)
+        if command in LIMITS:
+            return list_limits(call)
+        if command in CHECKS:
+            if arguments:
+                raise WrongUsage("too many arguments.")
+            return CHECKS[command](call)
+        work, least, most = CHANGES[command]
+        if len(arguments) < least:
+            raise WrongUsage("not enough arguments.")
+        if most is not None and len(arguments) > most:
+            raise WrongUsage("too many arguments.")
+        return work(call, *arguments)

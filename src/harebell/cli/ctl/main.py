@@ -1,0 +1,56 @@
+"""The script `harebellctl`: rabbitmqctl's grammar, and rabbitmq-diagnostics' commands, over the HTTP API.
+
+Rules: the commands, columns, formats and exit statuses are RabbitMQ's, so that a script needs another name only. What
+needs Erlang or a cluster is no command here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from harebell.cli.main import INTERRUPTED, fail
+from harebell.cli.terminal.output import say
+from harebell.errors import HarebellError, InvalidArgument
+
+__all__ = ["main"]
+
+ABOUT: Final = "rabbitmqctl's and rabbitmq-diagnostics' commands, for a broker with RabbitMQ's HTTP API."
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that `arguments` name (by default those of the process), and exit with its status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        import rich  # noqa: F401
+        from cyclopts import App, CycloptsError
+    except ImportError as error:
+        fail(f"`harebellctl` needs the package {error.name}: pip install 'harebell[server]'")
+    from harebell.cli.ctl.call import USAGE, Failed, WrongUsage
+    from harebell.cli.ctl.command import harebellctl
+    from harebell.cli.http_api.failures import RequestFailed
+
+    if "-" in given and "--" not in given:  # standard input or output, which no parser takes for an argument
+        given = [each for each in given if each != "-"] + ["--", "-"]
+    app = App(name="harebellctl", help=ABOUT, suppress_keyboard_interrupt=False, version_flags=[])
+    app.default(harebellctl)
+    try:
+        sys.exit(app(given, exit_on_error=False, print_error=False))
+    except CycloptsError as error:
+        _end(f"Error (argument validation): {' '.join(str(error).split())}", USAGE)
+    except (WrongUsage, InvalidArgument) as error:
+        _end(f"Error (argument validation): {error}", USAGE)
+    except Failed as error:
+        _end(str(error), error.status)
+    except RequestFailed as error:
+        _end(f"Error:\n{error}", 69 if error.exit_status == 1 else error.exit_status)
+    except HarebellError as error:
+        _end(f"Error:\n{error}", 70)
+    except KeyboardInterrupt:
+        _end("harebellctl: interrupted", INTERRUPTED)
+
+
+def _end(text: str, status: int) -> None:
+    say(text, sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,215 @@
+"""`harebellctl` against Harebell: lines, formats and statuses of rabbitmqctl, as tests/differential has them."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import harebell
+from harebell.cli.ctl.command import KNOWN, OPTIONS
+from harebell.cli.ctl.main import main
+from harebell.client.blocking import connect
+from tests.admin.kit import ApiThread
+from tests.cli.administering import Command, runner
+
+POLICY = '{"max-length":9}'
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[ApiThread]:
+    with ApiThread() as thread:
+        yield thread
+
+
+@pytest.fixture
+def ctl(serving: ApiThread, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.setenv("HAREBELL_HTTP_URL", f"http://guest:guest@127.0.0.1:{serving.api_port}")
+    return runner(monkeypatch, capsys, script=main)
+
+
+@pytest.fixture
+def vhost(ctl: Command) -> Iterator[str]:
+    assert ctl("add_vhost", "shop", "--description", "the shop", "--tags", "a,b").output == 'Adding vhost "shop" ...\n'
+    yield "shop"
+    assert ctl("-q", "delete_vhost", "shop").status == 0
+
+
+def test_lists_in_each_format(ctl: Command, serving: ApiThread, vhost: str) -> None:
+    arguments = {"x-max-length": 10, "x-queue-type": "classic"}
+    serving.api().put("/api/queues/shop/orders", {"durable": True, "arguments": arguments})
+    serving.api().put("/api/queues/shop/a%09%1b%22b", {"auto_delete": True})
+    given = ("list_queues", "-p", "shop", "name", "durable", "arguments", "policy")
+    banner = "Timeout: 60.0 seconds ...\nListing queues for vhost shop ...\n"
+    head, table = (
+        "name\tdurable\targuments\tpolicy\n",
+        ('a\\t\\x1b"b\tfalse\t[]\t\norders\ttrue\t[{"x-max-length",10},{"x-queue-type","classic"}]\t\n'),
+    )
+    assert sorted_rows(ctl(*given).output) == sorted_rows(banner + head + table)
+    assert sorted_rows(ctl("-q", *given).output) == sorted_rows(head + table)
+    assert sorted_rows(ctl(*given, "-s").output) == sorted_rows(table)
+    assert sorted_rows(ctl(*given, "--no-table-headers").output) == sorted_rows(banner + table)
+    assert ctl(*given, "--formatter", "json").json[1] == {
+        "name": "orders", "durable": True, "policy": "",
+        "arguments": [["x-max-length", "long", 10], ["x-queue-type", "longstr", "classic"]],
+    }  # fmt: skip
+    quoted = ctl(*given, "--formatter", "csv").output.splitlines()
+    assert quoted[0] == '"name","durable","arguments","policy"'
+    assert quoted[2] == '"orders","true","[{""x-max-length"",10},{""x-queue-type"",""classic""}]",""'
+    drawn = ctl("-q", "list_queues", "-p", "shop", "name", "arguments", "--formatter", "pretty_table").output
+    assert '{<<"x-max-length">>,long,10}{<<"x-queue-type">>,longstr,<<"classic">>}' in drawn
+    assert "\x1b(0lqqq" in drawn
+    assert '\\x1b"b' in drawn
+    assert ctl("-q", "list_queues", "-p", "nosuch").output == ""
+
+
+def sorted_rows(text: str) -> list[str]:
+    return sorted(text.splitlines())
+
+
+def test_users_and_permissions(ctl: Command, vhost: str) -> None:
+    added = ctl("add_user", "till", "one")
+    assert added.output.startswith('Adding user "till" ...\nDone. Don\'t forget to grant the user permissions')
+    again = ctl("add_user", "till", "one")
+    assert (again.status, again.error) == (70, 'Error:\nUser "till" already exists\n')
+    assert ctl("change_password", "till", stdin="two\n").output == 'Changing password for user "till" ...\n'
+    assert ctl("authenticate_user", "till", "two").output == 'Authenticating user "till" ...\nSuccess\n'
+    wrong = ctl("authenticate_user", "till", "one")
+    assert (wrong.status, "user 'till' - invalid credentials" in wrong.error) == (65, True)
+    tags = ctl("set_user_tags", "till", "monitoring", "management").output
+    assert tags == 'Setting tags for user "till" to [monitoring, management] ...\n'
+    assert ctl("authenticate_user", "till", "two").status == 0
+    assert "till\t[monitoring, management]\n" in ctl("list_users").output
+    assert ctl("-q", "set_permissions", "-p", "shop", "till", "", "^o", ".*").status == 0
+    assert "till\t\t^o\t.*\n" in ctl("-q", "list_permissions", "-p", "shop").output
+    assert ctl("-q", "list_user_permissions", "till").output == "vhost\tconfigure\twrite\tread\nshop\t\t^o\t.*\n"
+    assert ctl("-q", "set_topic_permissions", "-p", "shop", "till", "amq.topic", "^a", ".*").status == 0
+    assert ctl("-s", "list_topic_permissions", "-p", "shop").output == "till\tamq.topic\t^a\t.*\n"
+    assert ctl("-s", "list_user_topic_permissions", "till").output == "shop\tamq.topic\t^a\t.*\n"
+    for _ in range(2):
+        assert ctl("clear_topic_permissions", "-p", "shop", "till").status == 0
+        assert ctl("clear_permissions", "-p", "shop", "till").status == 0
+    assert ctl("set_user_limits", "till", '{"max-channels":5}').status == 0
+    assert ctl("-q", "list_user_limits", "--user", "till").output == '{"max-channels":5}\n'
+    assert ctl("-q", "delete_user", "till").output == ""
+    for command in (("delete_user", "till"), ("set_permissions", "till", "", "", ""), ("set_user_tags", "till")):
+        gone = ctl(*command)
+        assert (gone.status, "does not exist" in gone.error) == (67, True), command
+    assert ctl("list_user_permissions", "till").error == 'Error:\n{:no_such_user, "till"}\n'
+
+
+def test_policies_limits_and_parameters(ctl: Command, vhost: str) -> None:
+    said = ctl("set_policy", "-p", "shop", "p", "^o", POLICY, "--priority", "3", "--apply-to", "queues").output
+    assert said == f'Setting policy "p" for pattern "^o" to "{POLICY}" with priority "3" for vhost "shop" ...\n'
+    assert ctl("-s", "list_policies", "-p", "shop").output == f"shop\tp\t^o\tqueues\t{POLICY}\t3\n"
+    assert ctl("-q", "clear_policy", "-p", "shop", "p").status == 0
+    missing = ctl("clear_policy", "-p", "shop", "p")
+    assert (missing.status, missing.error) == (69, "Error:\nParameter does not exist\n")
+    assert ctl("set_policy", "q", "^x", "{nojson").error == "Error:\nJSON decoding error. Reason: badarg\n"
+    assert ctl("-q", "set_operator_policy", "-p", "shop", "o", "", POLICY).status == 0
+    assert ctl("-s", "list_operator_policies", "-p", "shop").output == f"shop\to\t\tall\t{POLICY}\t0\n"
+    assert ctl("-q", "clear_operator_policy", "-p", "shop", "o").status == 0
+    assert ctl("set_vhost_limits", "-p", "shop", '{"max-queues":5}').status == 0
+    assert ctl("-q", "list_vhost_limits", "-p", "shop").output == '{"max-queues":5}\n'
+    assert "JSON object" in ctl("set_vhost_limits", "-p", "shop", "5").error
+    assert ctl("-q", "set_parameter", "-p", "shop", "custom", "x", '{"a":1}').status == 0
+    assert 'custom\tx\t{"a":1}\n' in ctl("list_parameters", "-p", "shop").output
+    assert ctl("clear_parameter", "-p", "shop", "custom", "x").status == 0
+    assert ctl("clear_parameter", "-p", "shop", "custom", "x").status == 69
+    assert "vhost-limits\tlimits\t" in ctl("list_parameters", "-p", "shop").output
+
+
+def test_queues_and_connections(ctl: Command, serving: ApiThread, vhost: str) -> None:
+    serving.api().put("/api/queues/shop/q", {"durable": True})
+    body = {"properties": {}, "routing_key": "q", "payload": "x", "payload_encoding": "string"}
+    serving.api()("POST", "/api/exchanges/shop/amq.default/publish", body)
+    with connect(f"amqp://guest:guest@127.0.0.1:{serving.port}/shop", recovery=None) as connection:
+        with connection.channel() as channel, channel.consume("q", consumer_tag="ct", no_ack=False):
+            assert "\tct\ttrue\t" in ctl("-q", "list_consumers", "-p", "shop").output
+            assert "guest\tshop\t1" in ctl("-q", "list_channels", "user", "vhost", "consumer_count").output
+        row = ctl("-q", "list_connections", "user", "vhost", "protocol", "--formatter", "json").json
+        assert row == [{"user": "guest", "vhost": "shop", "protocol": "{0,9,1}"}]
+        name = ctl("-s", "list_connections", "pid").output.strip()
+        assert ctl("-q", "close_connection", name, "moving").status == 0
+        assert ctl("close_connection", name, "moving").status == 69
+    closed = ctl("close_all_connections", "-p", "shop", "moving").output
+    assert closed == "Closing all connections in vhost shop, reason: moving...\nClosed 0 connections\n"
+    assert ctl("delete_queue", "-p", "shop", "q", "--if-empty").status == 69
+    assert ctl("purge_queue", "-p", "shop", "q").output == "Purging queue 'q' in vhost 'shop' ...\n"
+    assert ctl("delete_queue", "-p", "shop", "q", "-e").output == (
+        "Deleting queue 'q' on vhost 'shop' if queue is empty ...\n"
+        "Queue was successfully deleted with 0 ready messages\n"
+    )
+    gone, purged = ctl("delete_queue", "-p", "shop", "q"), ctl("purge_queue", "-p", "shop", "q")
+    assert (gone.status, gone.error) == (64, "Error:\nQueue not found\n")
+    assert (purged.status, purged.error) == (69, "Error:\nnot_found\n")
+    assert ctl("trace_on", "-p", "shop").output.endswith("Trace enabled for vhost shop\n")
+    assert ctl("-s", "list_vhosts", "name", "tracing").output.split("\n")[1] == "shop\ttrue"
+    assert ctl("trace_off", "-p", "shop").status == 0
+    assert ctl("trace_on", "-p", "nosuch").status == 65
+    assert ctl("delete_vhost", "nosuch").error == "Virtual host 'nosuch' does not exist\n"
+
+
+def test_definitions(ctl: Command, tmp_path: Path) -> None:
+    file = tmp_path / "definitions.json"
+    assert ctl("export_definitions", file).output == f'Exporting definitions in JSON to a file at "{file}" ...\n'
+    assert json.loads(file.read_text())["vhosts"][0]["name"] == "/"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert ctl("-q", "import_definitions", file).status == 0
+    assert ctl("export_definitions", "-").json["users"][0]["name"] == "guest"
+    assert ctl("import_definitions", stdin="{").error == "Error:\nJSON decoding error. Reason: badarg\n"
+    assert ctl("import_definitions", tmp_path / "none").status == 66
+    assert ctl("export_definitions", tmp_path / "no" / "folder").status == 73
+
+
+def test_checks(ctl: Command, serving: ApiThread) -> None:
+    node = ctl("status", "--formatter", "json").json["node"]
+    assert ctl("check_running").output.endswith(f"RabbitMQ on node {node} is fully booted and running\n")
+    for command in ("ping", "await_startup", "check_alarms", "check_virtual_hosts"):
+        assert ctl(command, "-n", node).status == 0
+    assert ctl("check_local_alarms").output.endswith(f"Node {node} reported no local alarms\n")
+    serving.run(lambda: serving.broker.node.raise_alarm("memory"))
+    assert ctl("check_local_alarms").status == ctl("check_alarms").status == 69
+    serving.run(lambda: serving.broker.node.clear_alarm("memory"))
+    ports = ctl("check_port_connectivity").output
+    assert str(serving.port) in ports.splitlines()[-1]
+    assert f"port: {serving.port}, protocol: amqp" in ctl("listeners").output
+    assert ctl("listeners", "--formatter", "json").json["node"] == node
+    assert "rabbitmq version: " in ctl("status").output
+    assert ctl("memory_breakdown", "--formatter", "json").json
+    assert " gb (" in ctl("memory_breakdown").output
+    assert ctl("-q", "server_version").output.count(".") == 2
+    assert ctl("version").output == f"{harebell.__version__}\n"
+    other = ctl("check_running", "--node", "rabbit@elsewhere")
+    assert (other.status, f"is {node}, and not rabbit@elsewhere" in other.error) == (69, True)
+
+
+@pytest.mark.parametrize(("arguments", "status", "says"), [
+    (("list_queue",), 64, "Command 'list_queue' not found. Did you mean 'list_queues'?"), ((), 64, "validation"),
+    (("list_queues", "nosuch", "pid"), 64, "Info key(s) nosuch,pid are not supported"),
+    (("list_users", "extra"), 64, "too many arguments."), (("ping", "extra"), 64, "too many arguments."),
+    (("add_user",), 64, "not enough arguments."), (("delete_user", "a", "b"), 64, "too many arguments."),
+    (("list_user_permissions",), 64, "not enough arguments."), (("list_user_limits", "x"), 64, "too many arguments."),
+    (("set_user_limits", "x"), 64, "not enough arguments."), (("list_queues", "--nosuch"), 64, "--nosuch"),
+    (("list_users", "-p", "/"), 64, "Invalid options for this command: --vhost"),
+    (("list_users", "--formatter", "xml"), 64, "one of table, json, csv, pretty_table"),
+    (("list_users", "--url", "http://127.0.0.1:1"), 69, "no HTTP API answers"),
+    (("list_users", "--url", "ftp://x"), 64, "begins with http://"),
+    (("list_permissions", "-p", "nosuch"), 65, "Virtual host 'nosuch' does not exist"),
+    (("list_vhost_limits", "-p", "nosuch"), 69, "no_such_vhost"), (("add_user", "x"), 65, "the password is empty"),
+])  # fmt: skip
+def test_what_is_refused(ctl: Command, arguments: tuple[str, ...], status: int, says: str) -> None:
+    refused = ctl(*arguments)
+    assert (refused.status, says in refused.error) == (status, True), refused
+
+
+def test_a_wrong_password(ctl: Command, serving: ApiThread) -> None:
+    refused = ctl("list_users", "--url", f"http://guest:wrong@127.0.0.1:{serving.api_port}")
+    assert (refused.status, "Login failed" in refused.error) == (77, True)
+
+
+def test_options_are_of_commands_that_exist() -> None:
+    assert not set().union(*OPTIONS.values()) - set(KNOWN)

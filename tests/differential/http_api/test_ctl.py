@@ -1,0 +1,103 @@
+"""`harebellctl` beside RabbitMQ's own rabbitmqctl and rabbitmq-diagnostics, both at one RabbitMQ: the same lines."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from harebell.cli.ctl.main import main
+from tests.cli.administering import Command, runner
+from tests.differential.http_api.conftest import Broker
+from tests.wire import PATIENCE
+
+COMMANDS = (
+    ("list_queues", "-p", "{v}", "name", "messages", "durable", "auto_delete", "arguments", "policy", "type", "state"),
+    ("list_users",),
+    ("delete_user", "nobody"),
+)
+MORE = (
+    ("-q", "list_queues", "-p", "{v}"), ("-s", "list_queues", "-p", "{v}"),
+    ("list_queues", "-p", "{v}", "--no-table-headers"),
+    ("list_queues", "-p", "{v}", "--formatter", "json", "name", "arguments"),
+    ("list_queues", "-p", "{v}", "--formatter", "csv", "name", "arguments", "policy", "messages"),
+    ("list_queues", "-p", "{v}", "--formatter", "pretty_table", "name", "arguments", "messages"),
+    ("list_queues", "-p", "nosuch"), ("list_queues", "nosuch"), ("list_exchanges", "-p", "{v}"),
+    ("list_bindings", "-p", "{v}"), ("list_bindings", "-p", "{v}", "--formatter", "json"),
+    ("list_policies", "-p", "{v}"), ("list_policies", "-p", "{v}", "--formatter", "json"),
+    ("list_operator_policies", "-p", "{v}"), ("list_permissions", "-p", "{v}"),
+    ("list_vhosts", "name", "description", "tags"),
+    ("list_topic_permissions", "-p", "{v}"), ("list_user_permissions", "guest"), ("list_user_permissions", "nobody"),
+    ("list_vhost_limits", "-p", "{v}"), ("list_user_limits", "--user", "guest"), ("list_users", "extra"),
+    ("add_vhost", "{v}"), ("delete_vhost", "nosuch"), ("clear_policy", "nosuch"), ("set_policy", "q", "^x", "{{nojson"),
+    ("add_user", "guest", "x"), ("authenticate_user", "guest", "guest"), ("authenticate_user", "guest", "y"),
+    ("set_permissions", "nobody", ".*", ".*", ".*"), ("purge_queue", "nosuch"), ("delete_queue", "nosuch"),
+    ("nosuchcommand",), ("list_queues", "--nosuchoption"), ("trace_on", "-p", "{v}"), ("trace_off", "-p", "{v}"),
+    ("check_running",), ("check_local_alarms",), ("check_virtual_hosts",), ("server_version",),
+)  # fmt: skip
+DIAGNOSTICS = ("check_running", "check_local_alarms", "check_virtual_hosts", "server_version")
+
+
+@pytest.fixture(scope="module")
+def vhost(theirs: Broker) -> Iterator[str]:
+    name, api = f"ctl-{uuid.uuid4().hex[:8]}", theirs.api
+    assert api.put(f"/api/vhosts/{name}", {"description": "the shop", "tags": "a,b"}) == 201
+    arguments = {"x-max-length": 10, "x-queue-type": "classic"}
+    assert api.put(f"/api/queues/{name}/orders", {"durable": True, "arguments": arguments}) == 201
+    assert api.put(f"/api/queues/{name}/a%22b%2Cc", {"auto_delete": True}) == 201
+    binding = {"routing_key": "a.#", "arguments": {"n": 1}}
+    assert api("POST", f"/api/bindings/{name}/e/amq.topic/q/orders", binding).status == 201
+    policy = {"pattern": "^o", "definition": {"max-length": 9}, "priority": 1, "apply-to": "queues"}
+    assert api.put(f"/api/policies/{name}/p", policy) == 201
+    assert api.put(f"/api/vhost-limits/{name}/max-queues", {"value": 50}) == 204
+    topics = {"exchange": "amq.topic", "write": "^a", "read": ".*"}
+    assert api.put(f"/api/topic-permissions/{name}/guest", topics) == 201
+    end = time.monotonic() + PATIENCE  # RabbitMQ's HTTP API has a queue's figures when they were collected
+    while not all("messages" in each and "state" in each for each in api.get(f"/api/queues/{name}")):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    yield name
+    assert api("DELETE", f"/api/vhosts/{name}").status == 204
+
+
+@pytest.fixture
+def ours(theirs: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.setenv("HAREBELL_HTTP_URL", f"http://guest:guest@127.0.0.1:{theirs.api.port}")
+    return runner(monkeypatch, capsys, script=main)
+
+
+def comparable(status: int, output: str, error: str, arguments: tuple[str, ...]) -> tuple[object, ...]:
+    """Status, lines, and the first line that says what is wrong; rows have no order there, and JSON no layout."""
+    if "json" in arguments and not status:
+        rows = json.loads(output)
+        return status, sorted(json.dumps(row, sort_keys=True) for row in rows)
+    said = [line for line in error.splitlines() if line and "[warning]" not in line]
+    wrong = said[:2] if said[:1] == ["Error:"] else [" ".join(said[:1]).partition(":")[0].partition("  ")[0]]
+    lines = sorted(line.rstrip() for line in output.splitlines() if line)
+    if status == 64 and said[:1] != ["Error:"]:
+        wrong = []  # the text of the usage is each tool's own
+    return status, lines, wrong
+
+
+def check(arguments: tuple[str, ...], theirs: Broker, ours: Command, vhost: str) -> None:
+    given = tuple(each.format(v=vhost) for each in arguments)
+    assert theirs.server is not None
+    tool = "rabbitmq-diagnostics" if arguments[0] in DIAGNOSTICS else "rabbitmqctl"
+    real = theirs.server.run_tool(tool, *given)
+    mine = ours(*given)
+    expected = comparable(real.returncode, real.stdout, real.stderr, given)
+    assert comparable(mine.status, mine.output, mine.error, given) == expected
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_the_same_lines(arguments: tuple[str, ...], theirs: Broker, ours: Command, vhost: str) -> None:
+    check(arguments, theirs, ours, vhost)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("arguments", MORE, ids=" ".join)
+def test_the_same_lines_of_all(arguments: tuple[str, ...], theirs: Broker, ours: Command, vhost: str) -> None:
+    check(arguments, theirs, ours, vhost)
