@@ -23,6 +23,7 @@ QUEUE = "benchmark.client"
 BODY = b"x" * 100  # of every row but those of `body_of`
 WINDOW = 500  # publications without a confirmation
 PREFETCH = 500
+BATCH = 100  # messages that are acknowledged together
 TIMEOUT = 300.0  # seconds for one run
 
 
@@ -182,6 +183,44 @@ async def harebell_handler(url: str, count: int) -> Result:
         return result
 
 
+async def harebell_batches(url: str, count: int) -> Result:
+    import harebell
+    import harebell.client.patterns.batches
+    import harebell.client.patterns.outcomes
+    import harebell.client.patterns.workers  # else loading it is counted
+
+    async with harebell.connect(url) as connection:
+        seen, done = 0, asyncio.Event()
+
+        async def handle(deliveries: list[harebell.Delivery]) -> None:
+            nonlocal seen
+            assert all(len(delivery.body) == len(BODY) for delivery in deliveries)
+            seen += len(deliveries)
+            if seen == count:
+                done.set()
+
+        clock = Clock()
+        async with connection.consume(QUEUE, handle, prefetch=PREFETCH, batch=BATCH) as workers:
+            await done.wait()
+            result = clock.result(count)
+            await workers.stop()
+        return result
+
+
+async def harebell_receive(url: str, count: int) -> Result:
+    import harebell
+
+    async with harebell.connect(url) as connection, connection.channel() as channel:
+        clock, seen = Clock(), 0
+        async with channel.consume(QUEUE, prefetch=PREFETCH) as consumer:
+            while seen < count:
+                batch = await consumer.receive(BATCH)
+                assert all(len(delivery.body) == len(BODY) for delivery in batch)
+                channel.ack(batch[-1].delivery_tag, multiple=True)
+                seen += len(batch)
+            return clock.result(count)
+
+
 async def harebell_get(url: str, count: int) -> Result:
     import harebell
 
@@ -250,6 +289,20 @@ def blocking_publish_many(url: str, count: int) -> Result:
         clock = Clock()
         channel.publish_many((harebell.Publication(BODY, "", QUEUE) for _ in range(count)), timeout=TIMEOUT)
         return clock.result(count)
+
+
+def blocking_receive(url: str, count: int) -> Result:
+    from harebell import blocking
+
+    with blocking.connect(url) as connection, connection.channel() as channel:
+        clock, seen = Clock(), 0
+        with channel.consume(QUEUE, prefetch=PREFETCH) as consumer:
+            while seen < count:
+                batch = consumer.receive(BATCH)
+                assert all(len(delivery.body) == len(BODY) for delivery in batch)
+                channel.ack(batch[-1].delivery_tag, multiple=True)
+                seen += len(batch)
+            return clock.result(count)
 
 
 def blocking_iterator(url: str, count: int) -> Result:
@@ -345,6 +398,25 @@ async def aio_pika_iterator(url: str, count: int) -> Result:
         return clock.result(count)
 
 
+async def aio_pika_batches(url: str, count: int) -> Result:
+    import aio_pika
+
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        await channel.set_qos(prefetch_count=PREFETCH)
+        queue = await channel.get_queue(QUEUE)
+        clock, seen = Clock(), 0
+        async with queue.iterator() as messages:
+            async for message in messages:
+                assert len(message.body) == len(BODY)
+                seen += 1
+                if seen % BATCH == 0:
+                    await message.ack(multiple=True)
+                if seen == count:
+                    break
+        return clock.result(count)
+
+
 async def aio_pika_get(url: str, count: int) -> Result:
     import aio_pika
 
@@ -427,6 +499,22 @@ def pika_iterator(url: str, count: int) -> Result:
         for seen, (method, _, body) in enumerate(channel.consume(QUEUE), 1):
             assert len(body) == len(BODY)
             channel.basic_ack(method.delivery_tag)
+            if seen == count:
+                break
+        return clock.result(count)
+
+
+def pika_batches(url: str, count: int) -> Result:
+    import pika
+
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=PREFETCH)
+        clock = Clock()
+        for seen, (method, _, body) in enumerate(channel.consume(QUEUE), 1):
+            assert len(body) == len(BODY)
+            if seen % BATCH == 0:
+                channel.basic_ack(method.delivery_tag, multiple=True)
             if seen == count:
                 break
         return clock.result(count)
@@ -626,6 +714,26 @@ def py_amqp_callback(url: str, count: int) -> Result:
         return clock.result(count)
 
 
+def py_amqp_batches(url: str, count: int) -> Result:
+    with _amqp(url) as connection:
+        channel = connection.channel()
+        channel.basic_qos(0, PREFETCH, False)
+        seen = 0
+
+        def handle(message: Any) -> None:
+            nonlocal seen
+            assert len(message.body) == len(BODY)
+            seen += 1
+            if seen % BATCH == 0:
+                channel.basic_ack(message.delivery_tag, multiple=True)
+
+        clock = Clock()
+        channel.basic_consume(QUEUE, callback=handle)
+        while seen < count:
+            connection.drain_events()
+        return clock.result(count)
+
+
 def py_amqp_get(url: str, count: int) -> Result:
     with _amqp(url) as connection:
         channel = connection.channel()
@@ -767,6 +875,14 @@ CASES: dict[str, dict[str, Work]] = {
         "pika's asyncio adapter, callback": pika_asyncio_callback,
         "py-amqp, callback": py_amqp_callback,
         "amqpstorm, callback": amqpstorm_callback,
+    },
+    "consume in batches of 100, acknowledged together": {
+        "harebell, a handler": harebell_batches,
+        "harebell, receive": harebell_receive,
+        "harebell, blocking": blocking_receive,
+        "aio-pika": aio_pika_batches,
+        "pika": pika_batches,
+        "py-amqp, callback": py_amqp_batches,
     },
     "publish 64 KiB bodies, unconfirmed": {
         "harebell": harebell_unconfirmed,
