@@ -61,7 +61,6 @@ class AsyncCore(Wire, ConnectionCore):
         self.deadlines = Deadlines(loop)
         self.overfull: set[object] = set()  # subscriptions with more than enough in their buffers
         self._gate: list[asyncio.Future[None]] = []
-        self._plain_file = -1  # the descriptor of a socket that takes the output as it is
         self.on_end: Callable[[errors.HarebellError], None] | None = None  # it has ended without our doing
         self.on_blocking: Callable[[str | None], None] | None = None
 
@@ -72,9 +71,6 @@ class AsyncCore(Wire, ConnectionCore):
         return self.handshake.stage
 
     def made(self) -> None:
-        transport = cast(asyncio.Transport, self._transport)
-        if transport.get_extra_info("sslcontext") is None and (sock := transport.get_extra_info("socket")) is not None:
-            self._plain_file = sock.fileno()
         self.start()
 
     def read(self, data: bytes) -> None:
@@ -108,23 +104,22 @@ class AsyncCore(Wire, ConnectionCore):
 
         asyncio's transport does not outlive that: it would write something twice, not at all, or give up.
         """
-        transport, engine = self._transport, self.engine
-        self.large = False
-        if transport is None or not engine.pending:
+        engine, self.large = self.engine, False
+        if not engine.pending:
             return
-        if self._plain_file < 0 or transport.is_closing() or transport.get_write_buffer_size():
+        file = self.idle_file()
+        if file < 0:
             self.flush()
             return
         piece, written = engine.gather()
         try:
             # One operation of C: a handler runs before or after it, and raises nothing between its two halves.
-            written += map(os.write, (self._plain_file,), (piece,))
+            written += map(os.write, (file,), (piece,))
         except OSError as error:
             if error.errno is None:
                 raise  # a handler's own
         engine.leave_out_written()
-        self.quiet = False
-        self._last_sent = self.loop.time()
+        self.wrote()
         if engine.pending:
             self.flush()
 

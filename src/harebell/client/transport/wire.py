@@ -71,6 +71,7 @@ class Wire(asyncio.BufferedProtocol):
         self.large = False
         self._transport: asyncio.Transport | None = None
         self._inherited: asyncio.Transport | None = None
+        self._plain_file = -1  # the descriptor of a socket that takes the output as it is
         self._received = _received(loop)
         self.quiet = False
         self._last_sent = self._last_received = 0.0
@@ -108,6 +109,8 @@ class Wire(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         watch(self)
         self._last_sent = self._last_received = self.loop.time()
+        if transport.get_extra_info("sslcontext") is None and (sock := transport.get_extra_info("socket")) is not None:
+            self._plain_file = sock.fileno()
         self.made()
 
     def get_buffer(self, sizehint: int) -> bytearray:
@@ -169,6 +172,18 @@ class Wire(asyncio.BufferedProtocol):
             self.quiet = False
             transport.write(engine.data_to_send())
             self._last_sent = self.loop.time()
+
+    def idle_file(self) -> int:
+        """The descriptor of the socket, where output may be written to it at once; -1 where it has to wait its turn."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
+            return -1
+        return self._plain_file
+
+    def wrote(self) -> None:
+        """Something was written to that file."""
+        self.quiet = False
+        self._last_sent = self.loop.time()
 
     def _flush(self) -> None:
         self.flush_due = False
