@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that what the tests need from Debian is there: RabbitMQ and amqp-tools to compare with, a browser, and
-# the tutorial of Channels.
+# Sees to it that what the tests need from Debian is there: RabbitMQ and amqp-tools to compare with, a browser,
+# the tutorial of Channels, and Prometheus.
 # Installs what is missing when run by root on a machine with apt-get; otherwise says what will be skipped, and why.
 # It leaves no service running that did not run before: each test starts a node of its own.
 # Of the two RabbitMQs that the tests compare with, the one that this machine does not have comes from another release
@@ -32,6 +32,7 @@ has_version() {
 have_amqp_tools() { command -v amqp-publish >/dev/null 2>&1 && command -v amqp-consume >/dev/null 2>&1; }
 
 have_chromium() { command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; }
+have_prometheus() { command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1; }
 have_tutorial() { command -v chromedriver >/dev/null 2>&1 && [ -d /usr/share/doc/python-django-channels-doc/html ]; }
 
 install() {
@@ -85,6 +86,7 @@ have_rabbitmq || missing="$missing rabbitmq-server"
 have_amqp_tools || missing="$missing amqp-tools"
 have_chromium || missing="$missing chromium"
 have_tutorial || missing="$missing chromium-driver python-django-channels-doc"
+have_prometheus || missing="$missing prometheus"
 
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "test servers: installing$missing with apt-get"
@@ -174,6 +176,12 @@ if have_chromium; then
 else
     echo "test servers: NO Chromium: the chat example's test in a browser will be SKIPPED."
     echo "test servers:   remedy: apt-get install chromium, or run make test as root"
+fi
+if have_prometheus; then
+    echo "test servers: Prometheus is there"
+else
+    echo "test servers: NO Prometheus: the tests of the alert rules and the dashboard will be SKIPPED."
+    echo "test servers:   remedy: apt-get install prometheus, or run make test as root"
 fi
 if have_tutorial; then
     echo "test servers: the tutorial of Channels and a driver for the browser are there"

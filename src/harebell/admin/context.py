@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harebell.admin.history.counts import Counts
+from harebell.admin.history.lag import LoopLag
 from harebell.admin.history.machine import Gauges
 from harebell.admin.history.memory import memory_by_part
 from harebell.admin.history.ranges import Rates
@@ -46,6 +47,7 @@ class Context:
         self.counts = Counts(node)
         self.sampler = Sampler(node, self.counts, gauges.figures)
         self.rates = Rates(self.sampler)
+        self.lag = LoopLag(node.timers)
         self.feed = Feed(node, self.counts, gauges.shown)
         self.sessions = Sessions(node.users)
         self.gate = Gate(node, self.sessions)

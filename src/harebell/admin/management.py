@@ -86,6 +86,7 @@ class Management:
             await self.stop()
             raise
         context.sampler.start()
+        context.lag.start()
         node.batch.end()
         return self
 
@@ -109,6 +110,7 @@ class Management:
         """End answers that are on their way, and close the listeners."""
         if self._context is not None:
             self._context.sampler.stop()
+            self._context.lag.stop()
             self._context.feed.stop()
         for server in self._servers:
             await server.stop()

@@ -201,6 +201,7 @@ def _node(page: Page, context: Context, endpoint: str) -> Steps[None]:
     commit = context.node.batch.commit
     page.family("sync_seconds", "histogram", "Duration of the syncs of the disk").add_histogram(commit.durations)
     page.family("sync_files", "histogram", "Files of each sync").add_histogram(commit.widths)
+    page.family("loop_lag_seconds", "histogram", "How late the loop is").add_histogram(context.lag.seconds)
     page.family("works_waiting", "gauge", "Long works that wait for their turn").add(context.node.batch.slices.waiting)
     page.family("sessions", "gauge", "Sessions of AMQP 0-10").add(len(context.node.sessions))
     memory = yield from context.memory()
