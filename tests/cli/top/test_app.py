@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -33,8 +34,9 @@ RARELY = 3600.0  # seconds between readings: the tests ask for each of them
 
 @asynccontextmanager
 async def showing(serving: ApiThread) -> AsyncIterator[Pilot[None]]:
-    with HttpApi(parse_address(f"http://guest:guest@127.0.0.1:{serving.api_port}")) as api:
-        async with Top(Feed(api), every=RARELY).run_test(size=(80, 24), notifications=True) as pilot:
+    with HttpApi(parse_address(f"http://guest:guest@127.0.0.1:{serving.api_port}")) as api, Feed(api) as feed:
+        async with Top(feed, every=RARELY).run_test(size=(80, 24), notifications=True) as pilot:
+            await pilot.app.workers.wait_for_complete()
             yield pilot
 
 
@@ -87,7 +89,7 @@ async def test_queues_in_order_and_filtered() -> None:
                 [hostile, "/", "classic", "2", "0", "0", *lines[4].split()[6:]],
                 ["alpha", "/", "classic", "1", "0", "0", *lines[5].split()[6:]],
             ]
-            assert "Quit" in lines[23]
+            await until(pilot, lambda: "Quit" in text(pilot)[23])
             await pilot.press("r")
             await until(pilot, lambda: names(pilot) == ["alpha", hostile, "beta"])
             await pilot.press("slash", "b", "e")
@@ -192,6 +194,43 @@ async def test_a_queue_that_goes_and_a_broker_that_goes() -> None:
         assert shown(pilot, "#figures") == "the queue is deleted"
     finally:
         await context.__aexit__(None, None, None)
+
+
+async def test_keys_while_a_broker_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    silence = threading.Event()
+    with ApiThread() as serving:
+        fill(serving, "orders", 1)
+        async with showing(serving) as pilot:
+            ask = HttpApi.get
+            monkeypatch.setattr(HttpApi, "get", lambda *args, **query: (silence.wait(PATIENCE), ask(*args, **query))[1])
+            try:
+                async with asyncio.timeout(PATIENCE / 2):
+                    await pilot.press("s", "r", "p")
+                    assert "by unacked, smallest first, paused" in shown(pilot, "#title")
+                    await pilot.press("enter", "b")
+                    assert isinstance(pilot.app.screen, QueueScreen)
+                    await pilot.press("escape")
+                    assert not isinstance(pilot.app.screen, QueueScreen)
+                    await pilot.press("2", "p", "p")  # the queues stay on the screen, in their order
+                    assert "1 queues by unacked" in shown(pilot, "#title")
+                    await pilot.press("enter")
+            finally:
+                silence.set()
+            await until(pilot, lambda: "ready      1" in shown(pilot, "#figures"))
+            await pilot.press("escape")
+            await until(pilot, lambda: "0 connections" in shown(pilot, "#title"))
+
+
+async def test_the_end_while_a_broker_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    silence = threading.Event()
+    monkeypatch.setattr(HttpApi, "get", lambda *_, **__: silence.wait(PATIENCE) and {})
+    try:
+        with HttpApi(parse_address("http://127.0.0.1:1")) as api, Feed(api) as feed:
+            async with asyncio.timeout(PATIENCE / 2), Top(feed, every=RARELY).run_test() as pilot:
+                await pilot.press("q")
+        assert pilot.app.return_code == 0
+    finally:
+        silence.set()
 
 
 async def test_messages_of_rabbitmq(monkeypatch: pytest.MonkeyPatch) -> None:

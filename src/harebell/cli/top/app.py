@@ -1,7 +1,8 @@
 """The screen of `harebell top`: a table of queues or connections that is read again every few seconds.
 
-Rules: a broker that does not answer leaves its last figures on the screen, and a line says since when; it is asked
-again until it is back. Names are shown whole, and as text: none of them is markup, or steers the terminal.
+Rules: no key waits for the broker. One that does not answer leaves its last figures on the screen, and a line says
+since when; it is asked again until it is back. Names are shown whole, and as text: none of them is markup, or steers
+the terminal.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Top(App[None]):
         self._listing: Listing | None = None
         self._away: float | None = None  # when the broker's silence began, in seconds since 1970
         self._paused = False
+        self._reading = self._stale = False  # a reading is under way; another one is to follow it
 
     def compose(self) -> ComposeResult:
         yield Static(id="title")
@@ -68,14 +70,29 @@ class Top(App[None]):
         yield Input(placeholder="a part of a name or virtual host; Enter keeps it, Escape clears it", id="filter")
         yield Footer()
 
-    async def on_mount(self) -> None:
+    def on_mount(self) -> None:
         self.query_one("#list").focus()
-        await self.reload()
+        self._read()
         self.set_interval(self._every, self._tick)
 
-    async def _tick(self) -> None:
+    def _tick(self) -> None:
         if not self._paused:
-            await self.reload()
+            self._read()
+
+    def _read(self) -> None:
+        """Read again in the background; after the reading that is under way, if there is one."""
+        self._stale = True
+        if not self._reading:
+            self._reading = True
+            self.run_worker(self._read_until_current())
+
+    async def _read_until_current(self) -> None:
+        try:
+            while self._stale:
+                self._stale = False
+                await self.reload()
+        finally:
+            self._reading = False
 
     async def reload(self) -> None:
         """Read the list, and the queue that is shown, again."""
@@ -115,10 +132,10 @@ class Top(App[None]):
         return self.screen_stack[0]
 
     def _draw(self) -> None:
-        listing, order = self._listing, self._orders[self._kind.name]
+        listing = self._listing
         if listing is None:
             return
-        base = self._base
+        base, order = self._base, self._orders[listing.kind.name]
         shown = f"{len(listing.rows)} of {listing.count} " if listing.count > len(listing.rows) else f"{listing.count} "
         by = listing.kind.columns[order.column].title
         wanted = f", filter '{cell(order.filter)}'" if order.filter else ""
@@ -156,19 +173,19 @@ class Top(App[None]):
         rest = self.size.width - sum(widths) - 2 * len(widths) - SCROLL_BAR
         return [width or max(LEAST_NAME, rest) for width in widths]
 
-    async def action_kind(self, number: int) -> None:
+    def action_kind(self, number: int) -> None:
         self._kind, self._keys = KINDS[number], []
-        await self.reload()
+        self._read()
 
-    async def action_sort(self) -> None:
+    def action_sort(self) -> None:
         order = self._orders[self._kind.name]
         order.column = (order.column + 1) % len(self._kind.columns)
-        await self.reload()
+        self._read()
 
-    async def action_reverse(self) -> None:
+    def action_reverse(self) -> None:
         order = self._orders[self._kind.name]
         order.reverse = not order.reverse
-        await self.reload()
+        self._read()
 
     def action_pause(self) -> None:
         self._paused = not self._paused
@@ -180,20 +197,20 @@ class Top(App[None]):
         field.display = True
         field.focus()
 
-    async def on_input_changed(self, event: Input.Changed) -> None:
+    def on_input_changed(self, event: Input.Changed) -> None:
         if event.input.display:
             self._orders[self._kind.name].filter = event.value
-            await self.reload()
+            self._read()
 
     def on_input_submitted(self) -> None:
         self._end_filter()
 
-    async def key_escape(self) -> None:
+    def key_escape(self) -> None:
         field = self._base.query_one("#filter", Input)
         if field.display:
             self._end_filter()
             self._orders[self._kind.name].filter = ""
-            await self.reload()
+            self._read()
 
     def _end_filter(self) -> None:
         self._base.query_one("#filter").display = False
@@ -201,5 +218,6 @@ class Top(App[None]):
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         key = self._cursor_key()
-        if event.data_table.id == "list" and self._kind.name == "queues" and key is not None:
+        drawn = self._listing.kind.name if self._listing is not None else ""
+        if event.data_table.id == "list" and drawn == "queues" and key is not None:
             self.push_screen(QueueScreen(self._feed, str(key[0]), str(key[1])))

@@ -28,7 +28,8 @@ def top(
 
     with connect_to(target) as api:
         api.product()  # a wrong address or password ends the command here, with its own status
-        Top(Feed(api), every=every).run()
+        with Feed(api) as feed:
+            Top(feed, every=every).run()
     return 0
 
 

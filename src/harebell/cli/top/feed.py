@@ -1,15 +1,20 @@
 """What `harebell top` shows: lists of a broker by its HTTP API, filtered and in order. Draws nothing.
 
-Rules: requests run in a thread, one at a time, so that the terminal stays live while a broker is slow. A list that is
-long is cut after it was sorted, to what a table draws in a few milliseconds.
+Rules: requests run in a thread of the feed, one at a time and in order, also when a coroutine that waits for one is
+cancelled. The thread does not delay the end of the process: a request may last as long as the broker is silent. A list
+that is long is cut after it was sorted, to what a table draws in a few milliseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from harebell.cli.http_api.client import HttpApi
 from harebell.cli.http_api.failures import Missing
@@ -101,10 +106,28 @@ class Listing:
 
 
 class Feed:
-    """Asks one broker. Its coroutines raise RequestFailed."""
+    """Asks one broker. Its coroutines raise RequestFailed. Close it, or use it in a `with`."""
 
     def __init__(self, api: HttpApi) -> None:
-        self._api, self._lock = api, asyncio.Lock()
+        self._api = api
+        self._requests: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="harebell top requests", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take no more requests. Does not wait for the one that runs."""
+        self._requests.put(None)
+
+    def _run(self) -> None:
+        while (request := self._requests.get()) is not None:
+            request()
 
     @property
     def peer(self) -> str:
@@ -137,8 +160,18 @@ class Feed:
         return await self._ask(ask)
 
     async def _ask(self, work: Callable[[], T]) -> T:
-        async with self._lock:
-            return await asyncio.to_thread(work)
+        answer = Future[T]()
+
+        def request() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(work())
+            except BaseException as error:  # raised where the answer is awaited
+                answer.set_exception(error)
+
+        self._requests.put(request)
+        return await asyncio.wrap_future(answer)
 
 
 def _or_none(work: Callable[[], T]) -> T | None:

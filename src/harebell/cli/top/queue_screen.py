@@ -47,12 +47,12 @@ class QueueScreen(Screen[None]):
         yield Static(id="message")
         yield Footer()
 
-    async def on_mount(self) -> None:
+    def on_mount(self) -> None:
         table = self.query_one("#messages", DataTable)
         table.add_columns("position", "exchange", "routing key", "bytes", "body")
         table.display = False
         self.query_one("#message").display = False
-        await self.reload()
+        self.run_worker(self.reload())
 
     async def reload(self) -> None:
         """Read the queue's figures again; a broker that is away leaves those that are shown."""
@@ -64,8 +64,11 @@ class QueueScreen(Screen[None]):
             return
         self.query_one("#figures", Static).update(Text("the queue is deleted") if it is None else _figures(it))
 
-    async def action_browse(self) -> None:
+    def action_browse(self) -> None:
         """Read the first messages of the queue."""
+        self.run_worker(self._browse(), group="browse", exclusive=True)
+
+    async def _browse(self) -> None:
         try:
             found = await self._feed.messages(self._vhost, self._queue)
         except RequestFailed as error:
