@@ -70,6 +70,12 @@ def test_a_hash_for_rabbitmq(http: Http) -> None:
     http("users", "delete", "m")
 
 
+def test_the_broker_of_the_environment(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "127.0.0.1:1" in run("users", "list").error  # HAREBELL_URL, which names no broker, is first
+    monkeypatch.delenv("HAREBELL_URL")
+    assert [each["name"] for each in run("users", "list", "--json").json] == ["guest"]
+
+
 def test_virtual_hosts(http: Http) -> None:
     options = ("--description", "the shop", "--tag", "a", "--tag", "b", "--default-queue-type", "quorum")
     assert http("vhosts", "add", "shop", *options).status == 0

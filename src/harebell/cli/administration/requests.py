@@ -38,6 +38,7 @@ from harebell.errors import AmqpError, HarebellError, InvalidArgument, NotFound,
 
 __all__ = ["Target", "AsJson", "Password", "Vhost", "View", "ask", "hashes", "say", "show"]
 
+VARIABLES: Final = ("HAREBELL_URL", "HAREBELL_HTTP_URL")  # either may be an http URL
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 REPLIES: Final = "amq.rabbitmq.reply-to"
 RABBITMQCTL: Final[Mapping[str, str]] = {
@@ -63,7 +64,8 @@ class Target:
     url: Annotated[
         str | None,
         Parameter(
-            help=f"The broker, with an administrator's login; amqp or http. [env: HAREBELL_URL; default: {DEFAULT_URL}]"
+            help="The broker, with an administrator's login; amqp or http. "
+            f"[env: {' or '.join(VARIABLES)}; default: {DEFAULT_URL}]"
         ),
     ] = None
     data: Annotated[Path | None, Parameter(help="The data folder of a broker that does not run, instead of --url.")] = (
@@ -96,7 +98,7 @@ def ask(target: Target | None, do: str, **fields: object) -> Any:
     target = target or Target()
     request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
     if target.data is None:
-        url = target.url or os.environ.get("HAREBELL_URL") or DEFAULT_URL
+        url = target.url or next((os.environ[name] for name in VARIABLES if os.environ.get(name)), DEFAULT_URL)
         if url.startswith(("http://", "https://")):
             with HttpApi(parse_address(url), timeout=target.timeout) as api:
                 return ask_over_http(api, request)
