@@ -13,6 +13,7 @@ import harebell
 from harebell.cli.ctl.command import KNOWN, OPTIONS
 from harebell.cli.ctl.main import main
 from harebell.client.blocking import connect
+from harebell.errors import HarebellError
 from tests.admin.kit import ApiThread
 from tests.cli.administering import Command, runner
 
@@ -153,6 +154,100 @@ def test_queues_and_connections(ctl: Command, serving: ApiThread, vhost: str) ->
     assert ctl("delete_vhost", "nosuch").error == "Virtual host 'nosuch' does not exist\n"
 
 
+def test_results_are_printed_when_it_is_to_be_quiet(ctl: Command, serving: ApiThread, vhost: str) -> None:
+    node = serving.broker.node.name
+    for quiet in ("-q", "-s"):
+        assert ctl(quiet, "ping").output == "Ping succeeded\n"
+        for command in ("check_running", "is_running"):
+            assert ctl(quiet, command).output == f"RabbitMQ on node {node} is fully booted and running\n"
+        assert ctl(quiet, "authenticate_user", "guest", "guest").output == "Success\n"
+        assert ctl(quiet, "trace_off", "-p", "shop").output == "Trace disabled for vhost shop\n"
+        assert ctl(quiet, "close_all_connections", "-p", "shop", "bye").output == "Closed 0 connections\n"
+    assert ctl("ping", "--formatter", "json").json == {"message": "Ping succeeded"}
+    assert ctl("check_alarms", "--formatter", "json").json == {"result": "ok"}
+    assert ctl("is_running", "--formatter", "json").json["result"] is True
+    closed = ctl("close_all_connections", "-p", "shop", "bye", "--formatter", "json").json
+    assert closed == {"node": node, "result": "ok", "value": "Closed 0 connections"}
+
+
+def test_limits_are_cleared(ctl: Command, vhost: str) -> None:
+    assert ctl("set_vhost_limits", "-p", "shop", '{"max-queues":5,"max-connections":6}').status == 0
+    assert ctl("-s", "list_vhost_limits", "--global").output.startswith("shop\t{")
+    assert ctl("clear_vhost_limits", "-p", "shop").output == 'Clearing vhost "shop" limits ...\n'
+    assert ctl("-q", "list_vhost_limits", "-p", "shop").output.strip() in ("", "{}")
+    again = ctl("clear_vhost_limits", "-p", "nosuch")
+    assert (again.status, again.error) == (69, "Error:\nParameter does not exist\n")
+    assert ctl("-q", "add_user", "till", "one").status == 0
+    for limit in ("max-channels", "all", "nosuch"):
+        ctl("set_user_limits", "till", '{"max-channels":5}')
+        assert "till\t" in ctl("-s", "list_user_limits", "--global").output
+        assert ctl("clear_user_limits", "till", limit).status == 0
+        left = '{"max-channels":5}' if limit == "nosuch" else "{}"
+        assert ctl("-q", "list_user_limits", "--user", "till").output == f"{left}\n"
+    assert ctl("-q", "delete_user", "till").status == 0
+    for command in (
+        ("clear_user_limits", "till", "all"),
+        ("set_user_limits", "till", "{}"),
+        ("clear_password", "till"),
+    ):
+        gone = ctl(*command)
+        assert (gone.status, gone.error) == (69, 'Error:\n{:no_such_user, "till"}\n'), command
+
+
+def test_words_that_scripts_set_once(ctl: Command, serving: ApiThread, vhost: str) -> None:
+    assert ctl("set_vhost_tags", "shop", "x", "y").output == 'Setting tags for virtual host "shop" to [x, y] ...\n'
+    assert "shop\t[x, y]\tthe shop\n" in ctl("-s", "list_vhosts", "name", "tags", "description").output
+    assert ctl("set_vhost_tags", "nosuch", "x").status == 65
+    assert ctl("set_global_parameter", "gp", '{"a":1}').status == 0
+    assert 'gp\t{"a":1}\n' in ctl("-q", "list_global_parameters").output
+    for command in (("trace_on", "-p", "shop"), ("trace_off", "-p", "shop"), ("add_vhost", "shop", "--tags", "z")):
+        assert ctl(*command).status == 0
+        assert "shop\t[x, y]\tthe shop\n" in ctl("-s", "list_vhosts", "name", "tags", "description").output, command
+    assert [ctl("clear_global_parameter", "gp").status for _ in range(2)] == [0, 69]
+    assert ctl("set_cluster_name", "abc").output == "Setting cluster name to abc ...\n"
+    assert serving.api().get("/api/cluster-name")["name"] == "abc"
+    assert ctl("-q", "add_user", "till", "one").status == 0
+    assert ctl("clear_password", "till").status == 0
+    assert ctl("authenticate_user", "till", "one").status == 65
+    assert ctl("-q", "delete_user", "till").status == 0
+
+
+def test_the_connections_of_a_user(ctl: Command, serving: ApiThread) -> None:
+    with connect(serving.broker.url, recovery=None) as connection:
+        assert ctl("close_all_user_connections", "nosuch", "bye").status == 0
+        assert ctl("-s", "list_connections", "user").output == "guest\n"
+        done = ctl("close_all_user_connections", "guest", "bye")
+        assert (done.status, done.output) == (0, "Closing connections of user guest, reason: bye...\n")
+        with pytest.raises(HarebellError, match="CLOSED - bye"):
+            connection.channel()
+
+
+def test_listeners_and_certificates(ctl: Command, serving: ApiThread) -> None:
+    node, port = serving.broker.node.name, str(serving.port)
+    assert ctl("-q", "check_port_listener", port).output == f"A listener for port {port} is running on node {node}.\n"
+    assert ctl("check_port_listener", port, "--formatter", "json").json == {"node": node, "port": port, "result": "ok"}
+    closed, wrong = ctl("check_port_listener", "1"), ctl("check_port_listener", "x")
+    assert (closed.status, closed.error.startswith("No listener for port 1 is active on node")) == (69, True)
+    assert (wrong.status, "positive integer" in wrong.error) == (65, True)
+    assert ctl("-q", "check_protocol_listener", "AMQP").status == 0
+    missing = ctl("check_protocol_listener", "mqtt")
+    assert (missing.status, "Found listeners for the following protocols: amqp, http" in missing.error) == (69, True)
+    assert ctl("-q", "check_certificate_expiration").output == "No certificates are expiring within 4 weeks.\n"
+    months = ctl("-q", "check_certificate_expiration", "--within", "2", "--unit", "months").output
+    assert months == "No certificates are expiring within 2 months.\n"
+    assert ctl("check_certificate_expiration", "--within", "0").status == 64
+    assert ctl("check_if_node_is_quorum_critical").status == ctl("is_booting").status == 0
+    assert ctl("-q", "alarms").output == f"Node {node} reported no alarms, local or clusterwide\n"
+    serving.run(lambda: serving.broker.node.raise_alarm("memory"))
+    assert ctl("-q", "alarms").output == f"Memory alarm on node {node}\n"
+    assert ctl("alarms", "--formatter", "json").json["alarms"] == [{"node": node, "resource": "memory"}]
+    serving.run(lambda: serving.broker.node.clear_alarm("memory"))
+    assert " mb (" in ctl("memory_breakdown", "--unit", "MB").output
+    assert ctl("memory_breakdown", "--unit", "x").status == 64
+    share = ctl("memory_breakdown", "--formatter", "json").json["other_system"]
+    assert share.keys() == {"bytes", "percentage"}
+
+
 def test_definitions(ctl: Command, tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
     assert ctl("export_definitions", file).output == f'Exporting definitions in JSON to a file at "{file}" ...\n'
@@ -191,15 +286,19 @@ def test_checks(ctl: Command, serving: ApiThread) -> None:
     (("list_queue",), 64, "Command 'list_queue' not found. Did you mean 'list_queues'?"), ((), 64, "validation"),
     (("list_queues", "nosuch", "pid"), 64, "Info key(s) nosuch,pid are not supported"),
     (("list_users", "extra"), 64, "too many arguments."), (("ping", "extra"), 64, "too many arguments."),
+    (("environment",), 64, "`harebell config`"), (("set_disk_free_limit", "1GB"), 64, "--disk-free-limit"),
+    (("set_permissions", "-p", "nosuch", "guest", "", "", ""), 69, "Virtual host nosuch does not exist"),
+    (("set_policy", "-p", "nosuch", "p", "^a", "{}"), 65, "Virtual host 'nosuch' does not exist"),
     (("add_user",), 64, "not enough arguments."), (("delete_user", "a", "b"), 64, "too many arguments."),
     (("list_user_permissions",), 64, "not enough arguments."), (("list_user_limits", "x"), 64, "too many arguments."),
     (("set_user_limits", "x"), 64, "not enough arguments."), (("list_queues", "--nosuch"), 64, "--nosuch"),
-    (("list_users", "-p", "/"), 64, "Invalid options for this command: --vhost"),
+    (("list_users", "--if-empty"), 64, "Invalid options for this command: --if-empty"),
     (("list_users", "--formatter", "xml"), 64, "one of table, json, csv, pretty_table"),
     (("list_users", "--url", "http://127.0.0.1:1"), 69, "no HTTP API answers"),
     (("list_users", "--url", "ftp://x"), 64, "begins with http://"),
     (("list_permissions", "-p", "nosuch"), 65, "Virtual host 'nosuch' does not exist"),
-    (("list_vhost_limits", "-p", "nosuch"), 69, "no_such_vhost"), (("add_user", "x"), 65, "the password is empty"),
+    (("list_vhost_limits", "-p", "nosuch"), 65, "Virtual host 'nosuch' does not exist"),
+    (("add_user", "x"), 65, "the password is empty"),
 ])  # fmt: skip
 def test_what_is_refused(ctl: Command, arguments: tuple[str, ...], status: int, says: str) -> None:
     refused = ctl(*arguments)

@@ -1,4 +1,4 @@
-"""The commands of rabbitmqctl that change something: users, virtual hosts, permissions, policies, limits, queues."""
+"""The commands of rabbitmqctl that change users, virtual hosts, permissions, queues and connections."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
-from harebell.cli.ctl.call import NO_SUCH_USER, SOFTWARE, USAGE, Call, Failed, WrongUsage
+from harebell.cli.ctl.call import (
+    NO_SUCH_OBJECT,
+    NO_SUCH_USER,
+    SOFTWARE,
+    USAGE,
+    Call,
+    Failed,
+    exists,
+    json_of,
+    need_vhost,
+)
 from harebell.cli.http_api.address import parse_address
 from harebell.cli.http_api.client import HttpApi
 from harebell.cli.http_api.failures import Denied, Missing
@@ -19,29 +29,19 @@ from harebell.cli.terminal.output import say_json
 __all__ = ["CHANGES"]
 
 
-def _exists(call: Call, *path: str) -> bool:
-    try:
-        call.api.get(*path)
-    except Missing:
-        return False
-    return True
-
-
 def _need_user(call: Call, name: str, text: str) -> None:
-    if not _exists(call, "users", name):
+    if not exists(call, "users", name):
         raise Failed(text.format(name), NO_SUCH_USER)
 
 
-def _need_vhost(call: Call) -> None:
-    if not _exists(call, "vhosts", call.vhost):
-        raise Failed(f"Virtual host '{call.vhost}' does not exist", 65)
+def _need_vhost_of(call: Call) -> None:
+    """As `need_vhost`, with the text and the status that permissions have."""
+    if not exists(call, "vhosts", call.vhost):
+        raise Failed(f"Virtual host {call.vhost} does not exist")
 
 
-def _json_of(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise Failed("JSON decoding error. Reason: badarg") from None
+def _value(call: Call, text: str) -> int:
+    return call.result(text, node=call.node(), result="ok", value=text)
 
 
 def _password(call: Call, arguments: tuple[str, ...]) -> str:
@@ -57,7 +57,7 @@ def _password(call: Call, arguments: tuple[str, ...]) -> str:
 def add_user(call: Call, *arguments: str) -> int:
     name = arguments[0]
     call.banner(f'Adding user "{name}" ...')
-    if _exists(call, "users", name):
+    if exists(call, "users", name):
         raise Failed(f'User "{name}" already exists', SOFTWARE)
     call.api.put("users", name, body={"password": _password(call, arguments), "tags": ""})
     call.banner(
@@ -83,6 +83,17 @@ def change_password(call: Call, *arguments: str) -> int:
     return 0
 
 
+def clear_password(call: Call, name: str) -> int:
+    """The user cannot log in by a password until it gets another one."""
+    call.banner(f'Clearing password for user "{name}" ...')
+    try:
+        tags = call.api.get("users", name)["tags"]
+    except Missing:
+        raise Failed(f'{{:no_such_user, "{name}"}}') from None
+    call.api.put("users", name, body={"password_hash": "", "tags": tags})
+    return 0
+
+
 def authenticate_user(call: Call, *arguments: str) -> int:
     name = arguments[0]
     call.banner(f'Authenticating user "{name}" ...')
@@ -98,8 +109,7 @@ def authenticate_user(call: Call, *arguments: str) -> int:
             if "Login failed" in str(error) or "the login failed" in str(error):
                 text = f"Error: failed to authenticate user \"{name}\"\nuser '{name}' - invalid credentials"
                 raise Failed(text, 65) from error  # a user without tags has another reason: the password is right
-    call.banner("Success")
-    return 0
+    return call.result("Success")
 
 
 def set_user_tags(call: Call, name: str, *tags: str) -> int:
@@ -117,13 +127,32 @@ def add_vhost(call: Call, name: str) -> int:
     call.banner(f'Adding vhost "{name}" ...')
     given = (("description", "description"), ("tags", "tags"), ("default_queue_type", "default_queue_type"))
     body = {field: call.options[option] for field, option in given if call.options[option] is not None}
-    call.api.put("vhosts", name, body=body)
+    if not exists(call, "vhosts", name):  # one that exists stays as it is
+        call.api.put("vhosts", name, body=body)
+    return 0
+
+
+def _change_vhost(call: Call, name: str, **changes: object) -> None:
+    """Change some fields. The HTTP API empties a description and tags that a request does not have."""
+    it = call.api.get("vhosts", name)
+    tags = it.get("tags") or []
+    kept = {"description": it.get("description") or "", "tags": tags if isinstance(tags, str) else ",".join(tags)}
+    if it.get("default_queue_type") not in (None, "undefined"):
+        kept["default_queue_type"] = it["default_queue_type"]
+    call.api.put("vhosts", name, body={**kept, **changes})
+
+
+def set_vhost_tags(call: Call, name: str, *tags: str) -> int:
+    call.banner(f'Setting tags for virtual host "{name}" to [{", ".join(tags)}] ...')
+    if not exists(call, "vhosts", name):
+        raise Failed(f'Virtual host "{name}" does not exist', NO_SUCH_OBJECT)
+    _change_vhost(call, name, tags=",".join(tags))
     return 0
 
 
 def delete_vhost(call: Call, name: str) -> int:
     call.banner(f'Deleting vhost "{name}" ...')
-    if not _exists(call, "vhosts", name):
+    if not exists(call, "vhosts", name):
         raise Failed(f"Virtual host '{name}' does not exist", 65, title="")
     call.api.delete("vhosts", name)
     return 0
@@ -132,7 +161,7 @@ def delete_vhost(call: Call, name: str) -> int:
 def set_permissions(call: Call, user: str, configure: str, write: str, read: str) -> int:
     call.banner(f'Setting permissions for user "{user}" in vhost "{call.vhost}" ...')
     _need_user(call, user, "User {} does not exist")
-    _need_vhost(call)
+    _need_vhost_of(call)
     call.api.put("permissions", call.vhost, user, body={"configure": configure, "write": write, "read": read})
     return 0
 
@@ -140,8 +169,8 @@ def set_permissions(call: Call, user: str, configure: str, write: str, read: str
 def clear_permissions(call: Call, user: str) -> int:
     call.banner(f'Clearing permissions for user "{user}" in vhost "{call.vhost}" ...')
     _need_user(call, user, "User {} does not exist")
-    _need_vhost(call)
-    if _exists(call, "permissions", call.vhost, user):
+    _need_vhost_of(call)
+    if exists(call, "permissions", call.vhost, user):
         call.api.delete("permissions", call.vhost, user)
     return 0
 
@@ -149,7 +178,7 @@ def clear_permissions(call: Call, user: str) -> int:
 def set_topic_permissions(call: Call, user: str, exchange: str, write: str, read: str) -> int:
     call.banner(f'Setting topic permissions on "{exchange}" for user "{user}" in vhost "{call.vhost}" ...')
     _need_user(call, user, "User {} does not exist")
-    _need_vhost(call)
+    _need_vhost_of(call)
     call.api.put("topic-permissions", call.vhost, user, body={"exchange": exchange, "write": write, "read": read})
     return 0
 
@@ -157,73 +186,11 @@ def set_topic_permissions(call: Call, user: str, exchange: str, write: str, read
 def clear_topic_permissions(call: Call, user: str, *exchange: str) -> int:
     call.banner(f'Clearing topic permissions for user "{user}" in vhost "{call.vhost}" ...')
     _need_user(call, user, "User {} does not exist")
-    _need_vhost(call)
+    _need_vhost_of(call)
     try:
         call.api.delete("topic-permissions", call.vhost, user, *exchange)
     except Missing:
         pass
-    return 0
-
-
-def set_policy(call: Call, name: str, pattern: str, definition: str) -> int:
-    operator = call.command == "set_operator_policy"
-    priority, what = call.options["priority"], "operator policy override" if operator else "policy"
-    call.banner(
-        f'Setting {what} "{name}" for pattern "{pattern}" to "{definition}" with priority "{priority}" '
-        f'for vhost "{call.vhost}" ...'
-    )
-    body = {
-        "pattern": pattern, "definition": _json_of(definition), "priority": priority,
-        "apply-to": call.options["apply_to"],
-    }  # fmt: skip
-    call.api.put("operator-policies" if operator else "policies", call.vhost, name, body=body)
-    return 0
-
-
-def clear_policy(call: Call, name: str) -> int:
-    operator = call.command == "clear_operator_policy"
-    call.banner(f'Clearing {"operator " * operator}policy "{name}" on vhost "{call.vhost}" ...')
-    try:
-        call.api.delete("operator-policies" if operator else "policies", call.vhost, name)
-    except Missing:
-        raise Failed("Parameter does not exist") from None
-    return 0
-
-
-def set_limits(call: Call, *arguments: str) -> int:
-    of_user = call.command == "set_user_limits"
-    if len(arguments) != 1 + of_user:
-        raise WrongUsage("too many arguments." if len(arguments) > 1 else "not enough arguments.")
-    name, definition = (arguments if of_user else (call.vhost, *arguments))[:2]
-    kind = "user" if of_user else "vhost"
-    where = f'user "{name}"' if of_user else f'vhost "{name}"'
-    call.banner(f'Setting {kind} limits to "{definition}" for {where} ...')
-    limits = _json_of(definition)
-    if not isinstance(limits, dict):
-        raise Failed('limits are a JSON object, such as {"max-connections": 10}')
-    if of_user:
-        _need_user(call, name, 'User "{}" does not exist')
-    else:
-        _need_vhost(call)
-    for limit, value in limits.items():
-        call.api.put(f"{kind}-limits", name, limit, body={"value": value})
-    return 0
-
-
-def set_parameter(call: Call, component: str, name: str, value: str) -> int:
-    call.banner(
-        f'Setting runtime parameter "{name}" for component "{component}" to "{value}" in vhost "{call.vhost}" ...'
-    )
-    call.api.put("parameters", component, call.vhost, name, body={"value": _json_of(value)})
-    return 0
-
-
-def clear_parameter(call: Call, component: str, name: str) -> int:
-    call.banner(f'Clearing runtime parameter "{name}" for component "{component}" on vhost "{call.vhost}" ...')
-    try:
-        call.api.delete("parameters", component, call.vhost, name)
-    except Missing:
-        raise Failed("Parameter does not exist") from None
     return 0
 
 
@@ -246,8 +213,7 @@ def delete_queue(call: Call, name: str) -> int:
         call.api.delete("queues", call.vhost, name, query={flag: "true" for flag, given in flags if given})
     except Missing:
         raise Failed("Queue not found", USAGE) from None
-    call.banner(f"Queue was successfully deleted with {ready} ready messages")
-    return 0
+    return _value(call, f"Queue was successfully deleted with {ready} ready messages")
 
 
 def close_connection(call: Call, name: str, reason: str) -> int:
@@ -272,7 +238,17 @@ def close_all_connections(call: Call, reason: str) -> int:
                 closed += 1
             except Missing:
                 pass  # it has closed itself
-    call.banner(f"Closed {closed} connections")
+    return _value(call, f"Closed {closed} connections")
+
+
+def close_all_user_connections(call: Call, user: str, reason: str) -> int:
+    call.banner(f"Closing connections of user {user}, reason: {reason}...")
+    for each in call.api.get("connections"):
+        if each.get("user") == user:
+            try:
+                call.api.delete("connections", each["name"], headers=_reason(reason))
+            except Missing:
+                pass  # it has closed itself
     return 0
 
 
@@ -283,11 +259,9 @@ def _reason(text: str) -> dict[str, str]:
 def trace(call: Call) -> int:
     on = call.command == "trace_on"
     call.banner(f'{"Starting" if on else "Stopping"} tracing for vhost "{call.vhost}" ...')
-    if not _exists(call, "vhosts", call.vhost):
-        raise Failed(f"Virtual host '{call.vhost}' does not exist", 65)
-    call.api.put("vhosts", call.vhost, body={"tracing": on})
-    call.banner(f"Trace {'enabled' if on else 'disabled'} for vhost {call.vhost}")
-    return 0
+    need_vhost(call)
+    _change_vhost(call, call.vhost, tracing=on)
+    return _value(call, f"Trace {'enabled' if on else 'disabled'} for vhost {call.vhost}")
 
 
 def export_definitions(call: Call, *file: str) -> int:
@@ -318,7 +292,7 @@ def import_definitions(call: Call, *file: str) -> int:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Failed(f"{name} cannot be read: {error}", 66) from error
-    call.api.post("definitions", body=_json_of(text))
+    call.api.post("definitions", body=json_of(text))
     return 0
 
 
@@ -328,24 +302,19 @@ CHANGES: Final[Mapping[str, tuple[Callable[..., int], int, int | None]]] = {
     "change_password": (change_password, 1, 2),
     "authenticate_user": (authenticate_user, 1, 2),
     "set_user_tags": (set_user_tags, 1, None),
+    "clear_password": (clear_password, 1, 1),
     "add_vhost": (add_vhost, 1, 1),
+    "set_vhost_tags": (set_vhost_tags, 1, None),
     "delete_vhost": (delete_vhost, 1, 1),
     "set_permissions": (set_permissions, 4, 4),
     "clear_permissions": (clear_permissions, 1, 1),
     "set_topic_permissions": (set_topic_permissions, 4, 4),
     "clear_topic_permissions": (clear_topic_permissions, 1, 2),
-    "set_policy": (set_policy, 3, 3),
-    "clear_policy": (clear_policy, 1, 1),
-    "set_operator_policy": (set_policy, 3, 3),
-    "clear_operator_policy": (clear_policy, 1, 1),
-    "set_vhost_limits": (set_limits, 1, 1),
-    "set_user_limits": (set_limits, 2, 2),
-    "set_parameter": (set_parameter, 3, 3),
-    "clear_parameter": (clear_parameter, 2, 2),
     "purge_queue": (purge_queue, 1, 1),
     "delete_queue": (delete_queue, 1, 1),
     "close_connection": (close_connection, 2, 2),
     "close_all_connections": (close_all_connections, 1, 1),
+    "close_all_user_connections": (close_all_user_connections, 2, 2),
     "trace_on": (trace, 0, 0),
     "trace_off": (trace, 0, 0),
     "export_definitions": (export_definitions, 0, 1),

@@ -5,7 +5,7 @@ Rules: an option that the command does not take is refused, as rabbitmqctl refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
@@ -14,33 +14,41 @@ from cyclopts import Parameter
 from harebell.cli.ctl.call import UNAVAILABLE, Call, Failed, WrongUsage
 from harebell.cli.ctl.changes import CHANGES
 from harebell.cli.ctl.checks import CHECKS
+from harebell.cli.ctl.facts import FACTS
 from harebell.cli.ctl.formats import FORMATTERS
-from harebell.cli.ctl.lists import LISTS, list_limits, list_objects
+from harebell.cli.ctl.limits import LIMITS
+from harebell.cli.ctl.lists import LISTS, list_objects
+from harebell.cli.ctl.parameters import PARAMETERS
 from harebell.cli.http_api.target import HttpTarget, connect_to
 
 __all__ = ["KNOWN", "harebellctl"]
 
-LIMITS: Final = ("list_vhost_limits", "list_user_limits")
-KNOWN: Final = (*LISTS, *LIMITS, *CHANGES, *CHECKS)
+COMMANDS: Final[Mapping[str, tuple[Callable[..., int], int, int | None]]] = {
+    **CHANGES, **PARAMETERS, **LIMITS, **CHECKS, **FACTS,
+}  # fmt: skip
+KNOWN: Final = (*LISTS, *COMMANDS)
 """All commands."""
 
+INSTEAD: Final[Mapping[str, str]] = {
+    "environment": "`harebell config` prints a broker's options on its machine",
+    "report": "`harebell doctor`, `harebellctl status` and `harebellctl memory_breakdown` have its parts",
+    "set_disk_free_limit": "give `harebell serve` --disk-free-limit",
+    "set_vm_memory_high_watermark": "give `harebell serve` --memory-high-watermark",
+    "eval": "/api/index.html of the broker lists the requests of its HTTP API",
+    "observer": "`harebell top` shows a broker live",
+    "stop": "send the process of `harebell serve` SIGTERM",
+}
+"""Commands that the HTTP API cannot do, and what does it."""
+
 OPTIONS: Final[Mapping[str, frozenset[str]]] = {
-    "vhost": frozenset(
-        {
-            "list_queues", "list_exchanges", "list_bindings", "list_consumers", "list_policies",
-            "list_operator_policies", "list_permissions", "list_topic_permissions", "list_parameters",
-            "list_vhost_limits", "set_permissions", "clear_permissions", "set_topic_permissions",
-            "clear_topic_permissions", "set_policy", "clear_policy", "set_operator_policy", "clear_operator_policy",
-            "set_vhost_limits", "set_parameter", "clear_parameter", "purge_queue", "delete_queue",
-            "close_all_connections", "trace_on", "trace_off",
-        }
-    ),
     "user": frozenset(["list_user_limits"]),
     "if_empty": frozenset(["delete_queue"]),
     "if_unused": frozenset(["delete_queue"]),
     "priority": frozenset(["set_policy", "set_operator_policy"]),
     "apply_to": frozenset(["set_policy", "set_operator_policy"]),
-    "global": frozenset(["close_all_connections"]),
+    "global": frozenset(["close_all_connections", "list_user_limits", "list_vhost_limits"]),
+    "within": frozenset(["check_certificate_expiration"]),
+    "unit": frozenset(["check_certificate_expiration", "memory_breakdown"]),
     "description": frozenset(["add_vhost"]),
     "tags": frozenset(["add_vhost"]),
     "default_queue_type": frozenset(["add_vhost"]),
@@ -69,20 +77,28 @@ def harebellctl(
     priority: Annotated[int | None, Parameter(help="Of set_policy. [default: 0]")] = None,
     apply_to: Annotated[str | None, Parameter(help="Of set_policy. [default: all]")] = None,
     everywhere: Annotated[
-        bool, Parameter(name="--global", negative=(), help="Of close_all_connections: in all virtual hosts.")
+        bool,
+        Parameter(name="--global", negative=(), help="Of close_all_connections and lists of limits: all of them."),
     ] = False,
     description: Annotated[str | None, Parameter(help="Of add_vhost.")] = None,
     tags: Annotated[str | None, Parameter(help="Of add_vhost, with commas.")] = None,
     default_queue_type: Annotated[str | None, Parameter(help="Of add_vhost.")] = None,
+    within: Annotated[int | None, Parameter(help="Of check_certificate_expiration. [default: 4]")] = None,
+    unit: Annotated[
+        str | None,
+        Parameter(help="Of check_certificate_expiration [default: weeks], and memory_breakdown [default: gb]."),
+    ] = None,
 ) -> int:
     """Run one command."""
+    if command in INSTEAD:
+        raise WrongUsage(f"'{command}' needs Erlang's access to a node: {INSTEAD[command]}")
     if command not in KNOWN:
         near = get_close_matches(command, KNOWN, 1)
         raise WrongUsage(f"Command '{command}' not found." + (f" Did you mean '{near[0]}'?" if near else ""))
     own: dict[str, Any] = {
-        "vhost": vhost, "user": user, "if_empty": if_empty, "if_unused": if_unused, "priority": priority,
+        "user": user, "if_empty": if_empty, "if_unused": if_unused, "priority": priority,
         "apply_to": apply_to, "global": everywhere, "description": description, "tags": tags,
-        "default_queue_type": default_queue_type,
+        "default_queue_type": default_queue_type, "within": within, "unit": unit,
     }  # fmt: skip
     for name, value in own.items():
         if value not in (None, False) and command not in OPTIONS[name]:
@@ -100,13 +116,7 @@ def harebellctl(
             raise Failed(f"the node at {api.address.peer} is {call.node()}, and not {node}", UNAVAILABLE)
         if command in LISTS:
             return list_objects(call)
-        if command in LIMITS:
-            return list_limits(call)
-        if command in CHECKS:
-            if arguments:
-                raise WrongUsage("too many arguments.")
-            return CHECKS[command](call)
-        work, least, most = CHANGES[command]
+        work, least, most = COMMANDS[command]
         if len(arguments) < least:
             raise WrongUsage("not enough arguments.")
         if most is not None and len(arguments) > most:

@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from harebell.cli.ctl.call import Call, Failed, WrongUsage
+from harebell.cli.ctl.call import NO_SUCH_OBJECT, Call, Failed, WrongUsage
 from harebell.cli.http_api.failures import Missing
 from harebell.cli.listing import value_at
-from harebell.cli.terminal.output import say
 
-__all__ = ["LISTS", "list_limits", "list_objects"]
+__all__ = ["LISTS", "list_objects"]
 
 Row = dict[str, Any]
 
@@ -189,21 +188,7 @@ def _fetched(call: Call, it: List, names: Mapping[str, str]) -> list[Row]:
             raise Failed(f'{{:no_such_user, "{names["user"]}"}}') from error
         if it.in_vhost:
             return []  # rabbitmqctl lists nothing there
-        raise Failed(f"Virtual host '{call.vhost}' does not exist", 65) from error
+        raise Failed(f"Virtual host '{call.vhost}' does not exist", NO_SUCH_OBJECT, title="") from error
     if call.command == "list_parameters":
         return [row for row in rows if row["vhost"] == call.vhost]
     return rows
-
-
-def list_limits(call: Call) -> int:
-    """Print the limits of a virtual host, or of a user (`--user`)."""
-    if call.arguments:
-        raise WrongUsage("too many arguments.")
-    of_user = call.command == "list_user_limits"
-    name = str(call.options["user"] or "guest") if of_user else call.vhost
-    call.banner(f'Listing limits for {"user" if of_user else "vhost"} "{name}" ...')
-    try:
-        found = call.api.get("user-limits" if of_user else "vhost-limits", name)
-    except Missing as error:
-        raise Failed(f'{{:no_such_{"user" if of_user else "vhost"}, "{name}"}}') from error
-    return say(json.dumps(found[0]["value"] if found else {}, separators=(",", ":")))
