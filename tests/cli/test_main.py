@@ -68,7 +68,7 @@ def test_a_command_names_the_extra_of_a_package_that_it_misses(package: str) -> 
     assert result.stderr == f"harebell: this needs the package {package}: pip install 'harebell[spark]'\n"
 
 
-@pytest.mark.parametrize("extra", ["spark", "avro", "delta"])
+@pytest.mark.parametrize("extra", ["spark", "avro", "delta", "iceberg"])
 def test_every_package_of_a_job_has_its_extra(extra: str) -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     needed = {str(re.split(r"[^\w]", line)[0]) for line in project["optional-dependencies"][extra]}

@@ -283,6 +283,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "routing/walk.py": "routing/test_trace.py",
     "sessions.py": "test_lazy.py",
     "spark/jobs/archive/delta.py": "spark/jobs/archive/test_manifest.py",
+    "spark/jobs/archive/iceberg_files.py": "spark/jobs/archive/test_iceberg.py",
     "spark/jobs/archive/reading.py": "spark/jobs/archive/test_run.py",
     "spark/jobs/archive/table.py": "spark/jobs/archive/test_layout.py",
     "spark/jobs/conditions.py": "spark/jobs/test_traffic_command.py",

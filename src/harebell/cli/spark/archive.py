@@ -1,4 +1,4 @@
-"""`harebell spark archive`: queues and streams into Parquet or Delta, counted; the archive compacted and verified."""
+"""`harebell spark archive`: queues and streams into Parquet, Delta or Iceberg, counted; compacted; verified."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ def archive(
     *queues: Annotated[str, Parameter(help="What to archive: streams stay as they are, other queues are drained.")],
     url: Url = DEFAULT_URL,
     delta: Annotated[bool, Parameter(negative=(), help="A Delta table instead of plain Parquet files.")] = False,
+    iceberg: Annotated[bool, Parameter(negative=(), help="An Iceberg table instead of plain Parquet files.")] = False,
+    catalog_table: Annotated[
+        str | None,
+        Parameter(help="With --iceberg: catalog.namespace.table, the catalog one of pyiceberg's configuration."),
+    ] = None,
     every: Annotated[
         timedelta | None,
         Parameter(
@@ -78,6 +83,10 @@ def archive(
     """
     if not (queues or compact or verify):
         raise InvalidArgument("name the queues to archive, or say --compact or --verify")
+    if delta and iceberg:
+        raise InvalidArgument("an archive is one table: --delta or --iceberg, not both")
+    if catalog_table is not None and not iceberg:
+        raise InvalidArgument("--catalog-table is for --iceberg: give --iceberg too")
     if tap and not queues:
         raise InvalidArgument("--tap is for queues: name them")
     if management_url is not None and not tap:
@@ -102,7 +111,8 @@ def archive(
             url,
             queues,
             folder,
-            table="delta" if delta else "parquet",
+            table="delta" if delta else "iceberg" if iceberg else "parquet",
+            catalog_table=catalog_table,
             key_words=key_words,
             every=None if every is None else every.total_seconds(),
             options={"maxMessagesPerTrigger": str(batch), **({"failOnDataLoss": "false"} if skip_lost else {})},

@@ -15,6 +15,7 @@ from harebell.errors import DataLoss, InvalidArgument
 from harebell.spark.jobs.archive import read, verify
 from harebell.spark.jobs.archive.compaction import Compacted, clean, compact, plan, rewrite
 from harebell.spark.jobs.archive.delta import Delta
+from harebell.spark.jobs.archive.iceberg import Iceberg
 from harebell.spark.jobs.archive.layout import DataFile, Table, data_file, folder_of
 from harebell.spark.jobs.archive.manifest import Manifest
 from tests.spark.jobs.filling import data
@@ -66,7 +67,7 @@ def test_rows_that_are_missing_are_seen(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
-@pytest.mark.parametrize("make", [Manifest.make, Delta.make], ids=["manifest", "delta"])
+@pytest.mark.parametrize("make", [Manifest.make, Delta.make, Iceberg.make], ids=["manifest", "delta", "iceberg"])
 def test_only_what_does_not_count_is_deleted(make: type[Manifest], tmp_path: Path) -> None:
     table: Table = make(tmp_path / "archive")
     old = [data(table, 1), data(table, 2)]
@@ -85,7 +86,7 @@ def test_only_what_does_not_count_is_deleted(make: type[Manifest], tmp_path: Pat
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("make", [Manifest.make, Delta.make], ids=["manifest", "delta"])
+@pytest.mark.parametrize("make", [Manifest.make, Delta.make, Iceberg.make], ids=["manifest", "delta", "iceberg"])
 def test_a_whole_archive(spark: SparkSession, make: type[Manifest], tmp_path: Path) -> None:
     table: Table = make(tmp_path / "archive")
     for n in range(6):

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from harebell.errors import InvalidArgument, MissingDependency
-from harebell.spark.jobs.archive.layout import DataFile, data_file, folder_name, folder_of, key_prefix, queue_folder
+from harebell.spark.jobs.archive.layout import (
+    DataFile,
+    Format,
+    data_file,
+    folder_name,
+    folder_of,
+    key_prefix,
+    queue_folder,
+)
 from harebell.spark.jobs.archive.table import find_table, make_table
 
 
@@ -44,7 +53,7 @@ def test_a_file_knows_its_partition() -> None:
 
 
 def test_the_archive_that_is_there(tmp_path: Path) -> None:
-    for kind in ("parquet", "delta"):
+    for kind in get_args(Format):
         made = make_table(tmp_path / kind, kind)
         assert (made.format, made.files()) == (kind, [])
         assert find_table(str(tmp_path / kind)).format == kind
@@ -63,8 +72,9 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
         make_table(tmp_path, "parquet")
 
 
-def test_delta_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'harebell\[delta\]'"):
-        make_table(tmp_path / "archive", "delta")
+@pytest.mark.parametrize(("kind", "module"), [("delta", "deltalake"), ("iceberg", "pyiceberg.catalog.sql")])
+def test_a_table_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Format, module: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingDependency, match=rf"pip install 'harebell\[{kind}\]'"):
+        make_table(tmp_path / "archive", kind)
     assert not (tmp_path / "archive").exists()

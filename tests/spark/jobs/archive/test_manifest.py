@@ -1,4 +1,4 @@
-"""The two logs of archives, Harebell's own and Delta's: what counts, once, whole, and who has written it."""
+"""The logs of archives, Harebell's own, Delta's and Iceberg's: what counts, once, whole, and who has written it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from harebell.errors import DataLoss
 from harebell.spark.jobs.archive import manifest
 from harebell.spark.jobs.archive.delta import Delta
+from harebell.spark.jobs.archive.iceberg import Iceberg
 from harebell.spark.jobs.archive.layout import DataFile, Table, Written
 from harebell.spark.jobs.archive.manifest import Manifest
 from tests.spark.jobs.filling import data
@@ -18,7 +19,7 @@ from tests.spark.jobs.filling import data
 Make = Callable[[Path], Table]
 
 
-@pytest.fixture(params=[Manifest.make, Delta.make], ids=["manifest", "delta"])
+@pytest.fixture(params=[Manifest.make, Delta.make, Iceberg.make], ids=["manifest", "delta", "iceberg"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     make: Make = request.param
     return make(tmp_path / "archive")

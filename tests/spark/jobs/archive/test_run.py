@@ -17,7 +17,8 @@ import pytest
 
 from harebell.errors import InvalidArgument, NotFound
 from harebell.spark.jobs.archive import ArchivedQueue, Verified, archive, read, run as run_module, verify
-from harebell.spark.jobs.archive.layout import queue_folder
+from harebell.spark.jobs.archive.iceberg import Iceberg
+from harebell.spark.jobs.archive.layout import Table, queue_folder
 from harebell.spark.jobs.archive.manifest import Manifest
 from harebell.spark.jobs.archive.tasks import Done
 from tests.spark.conftest import RABBITMQ, Broker
@@ -35,7 +36,11 @@ def ids(spark: SparkSession, path: Path) -> list[int]:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("broker", "table"),
-    [pytest.param(*RABBITMQ.values, "parquet", marks=RABBITMQ.marks), ("harebell_server", "delta")],
+    [
+        pytest.param(*RABBITMQ.values, "parquet", marks=RABBITMQ.marks),
+        ("harebell_server", "delta"),
+        ("harebell_server", "iceberg"),
+    ],
     indirect=["broker"],
 )
 def test_a_stream_and_a_work_queue_in_one_archive(
@@ -63,8 +68,9 @@ def test_a_stream_and_a_work_queue_in_one_archive(
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 @pytest.mark.parametrize("crash", ["before the commit", "after the commit"])
+@pytest.mark.parametrize("kind", [Manifest, Iceberg], ids=["parquet", "iceberg"])
 def test_a_batch_that_is_made_again_counts_once(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: str
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: str, kind: type[Manifest | Iceberg]
 ) -> None:
     stream, work = broker.queue("stream"), broker.queue("classic")
     path = tmp_path / "archive"
@@ -74,23 +80,23 @@ def test_a_batch_that_is_made_again_counts_once(
     class Crash(BaseException):
         """As a kill: no handler of errors sees it."""
 
-    add = Manifest.add
+    add: Any = kind.add
 
-    def crashing(table: Manifest, *arguments: Any) -> bool:
+    def crashing(table: Table, *arguments: Any) -> bool:
         if crash == "after the commit":
             add(table, *arguments)
         raise Crash
 
     for _ in range(2):  # of both queues
         with monkeypatch.context() as patch, pytest.raises(Crash):
-            patch.setattr(Manifest, "add", crashing)
-            run(broker, path, stream, work)
+            patch.setattr(kind, "add", crashing)
+            run(broker, path, stream, work, table=kind.format)
     for queue in (stream, work):
         broker.numbered(queue, 50, start=300)
-    done = run(broker, path, stream, work)
+    done = run(broker, path, stream, work, table=kind.format)
     assert done.rows == 700
     assert stored(path) == sorted([*range(350), *range(350)])
-    assert run(broker, path, stream, work).added == 0
+    assert run(broker, path, stream, work, table=kind.format).added == 0
 
 
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)

@@ -1,4 +1,4 @@
-"""Queues and streams into an archive of Parquet or Delta files, and the archive read back.
+"""Queues and streams into an archive of Parquet files, plain or as a Delta or Iceberg table, and the archive read back.
 
 A name is loaded with its module at the first use: a Spark worker that imports a part of the job loads only that.
 """

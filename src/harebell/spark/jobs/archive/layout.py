@@ -5,8 +5,8 @@
 
 Rules: a data file counts when the table's log names it, and only then, so that files are added and exchanged by one
 commit, whole or not at all. The three partition columns are derived (for folders and for skipping files) and made of
-letters, digits, '.', '_' and '-' only; the true queue and key are in the rows. There are two tables, Harebell's own log
-(`manifest`) and Delta (`delta`); `table` opens either. Nothing here needs Spark to run.
+letters, digits, '.', '_' and '-' only; the true queue and key are in the rows. There are three tables, Harebell's own
+log (`manifest`), Delta (`delta`) and Iceberg (`iceberg`); `table` opens each. Nothing here needs Spark to run.
 """
 
 from __future__ import annotations
@@ -17,26 +17,54 @@ from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, Self
 from urllib.parse import quote
 
 from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType, TimestampType
 
+from harebell.errors import InvalidArgument
 from harebell.spark.schema import arrow_schema, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DataFile", "Format", "Table", "Written", "read_schema", "stored_schema"]
+__all__ = ["CatalogTable", "DataFile", "Format", "Table", "Written", "read_schema", "stored_schema"]
 
-Format = Literal["parquet", "delta"]
+Format = Literal["parquet", "delta", "iceberg"]
 
 OWN: Final = "_archive"
+ICEBERG_NAME: Final = "iceberg.json"  # in OWN: the name of an Iceberg archive's table
 PARTITIONS: Final = ("archive_day", "archive_key", "archive_queue")
 NO_NAME: Final = "-"  # the folder of an empty routing key
 LONGEST_NAME: Final = 80
 LONGEST_FILE_NAME: Final = 200  # a queue's name has up to 255 bytes, quoted three times as many; a file's has 255
 _NOT_IN_A_FOLDER: Final = re.compile(r"[^A-Za-z0-9._-]")
+_CATALOG_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """The name of an Iceberg table as Spark SQL writes it: catalog.namespace.table.
+
+    A namespace may have several parts. The catalog is one of pyiceberg's own configuration. `identifier` is the name in
+    it: namespace and table.
+    """
+
+    catalog: str
+    identifier: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Raises InvalidArgument when the text is no such name."""
+        catalog, *identifier = text.split(".")
+        if len(identifier) < 2 or not all(map(_CATALOG_NAME.fullmatch, (catalog, *identifier))):
+            raise InvalidArgument(
+                f"catalog_table is {text!r}; it takes catalog.namespace.table, of letters, digits, '_' and '-'"
+            )
+        return cls(catalog, tuple(identifier))
+
+    def __str__(self) -> str:
+        return ".".join((self.catalog, *self.identifier))
 
 
 @dataclass(frozen=True, slots=True, order=True)

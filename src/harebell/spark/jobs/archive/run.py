@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from harebell.errors import ArchiveIncomplete, InvalidArgument
-from harebell.spark.jobs.archive.layout import Format, Table
+from harebell.spark.jobs.archive.layout import CatalogTable, Format, Table
 from harebell.spark.jobs.archive.queue_run import Batch, QueueRun
 from harebell.spark.jobs.archive.table import check_table, make_table
 from harebell.spark.jobs.archive.tasks import run_tasks
@@ -75,6 +75,7 @@ def archive(
     path: str | os.PathLike[str],
     *,
     table: Format = "parquet",
+    catalog_table: str | None = None,
     key_words: int = KEY_WORDS,
     every: float | None = None,
     stop: threading.Event | None = None,
@@ -85,16 +86,20 @@ def archive(
     """Archives the messages of the queues at `path`, created if missing; continues where the last run ended.
 
     Stream queues are read and stay as they are; classic and quorum queues are drained, through a spool below the
-    archive. `key_words` words of the routing key name a folder. `every`: runs, with a batch every so many seconds,
-    until `stop` is set; None ends with what was there at the start. `options` are further options of format("amqp"),
-    such as maxMessagesPerTrigger (200,000 here), failOnDataLoss, or `spool`, which stream queues do not use.
+    archive. `table`: plain Parquet files, or a Delta or an Iceberg table of them. `catalog_table` names an Iceberg
+    table in a catalog of pyiceberg's configuration, catalog.namespace.table; else the archive has a catalog of its own.
+    `key_words` words of the routing key name a folder. `every`: runs, with a batch every so many seconds, until `stop`
+    is set; None ends with what was there at the start. `options` are further options of format("amqp"), such as
+    maxMessagesPerTrigger (200,000 here), failOnDataLoss, or `spool`, which stream queues do not use.
     `progress` gets the number of messages so far, `notice` a line about a queue that fails, or is archived again.
 
     Raises InvalidArgument for faulty arguments, and the broker's refusals (NotFound, AccessRefused). An error of one
     queue later (DataLoss when messages of a stream are gone, a broker that stays away) does not end the others: when
     they have ended, it is raised as it is for the only queue, and in an ArchiveIncomplete for one of several.
     """
-    prepared = prepare(url, queues, path, table=table, key_words=key_words, every=every, options=options)
+    prepared = prepare(
+        url, queues, path, table=table, catalog_table=catalog_table, key_words=key_words, every=every, options=options
+    )
     return prepared.run(spark, stop, progress, notice)
 
 
@@ -104,6 +109,7 @@ def prepare(
     path: str | os.PathLike[str],
     *,
     table: Format = "parquet",
+    catalog_table: str | None = None,
     key_words: int = KEY_WORDS,
     every: float | None = None,
     options: Mapping[str, str] | None = None,
@@ -120,11 +126,12 @@ def prepare(
         raise InvalidArgument(f"key_words is {key_words}, and cannot be less than 0")
     if every is not None and every <= 0:
         raise InvalidArgument(f"every is {every:g} seconds, and must be more than nothing")
-    check_table(path, table)
+    name = None if catalog_table is None else CatalogTable.of(catalog_table)
+    check_table(path, table, name)
     given = {"maxMessagesPerTrigger": str(MESSAGES_PER_BATCH), **(options or {}), "url": url}
     with ThreadPoolExecutor(PLANNED_AT_ONCE, "asking") as pool:
         runs = list(pool.map(lambda queue: QueueRun(queue, given), queues))
-    return Prepared(make_table(path, table), key_words, every, runs)
+    return Prepared(make_table(path, table, name), key_words, every, runs)
 
 
 class Prepared:

@@ -1,4 +1,4 @@
-"""Opens the table of an archive in a folder, or makes it: Harebell's own log or a Delta log."""
+"""Opens the table of an archive in a folder, or makes it: Harebell's own log, a Delta log or an Iceberg table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from harebell.errors import InvalidArgument
-from harebell.spark.jobs.archive.layout import OWN, Format, Table
+from harebell.spark.jobs.archive.layout import ICEBERG_NAME, OWN, CatalogTable, Format, Table
 from harebell.spark.jobs.archive.manifest import Manifest
 
 __all__ = ["check_table", "find_table", "make_table"]
@@ -24,9 +24,11 @@ def local(path: str | os.PathLike[str]) -> Path:
     return Path(text).absolute()
 
 
-def check_table(path: str | os.PathLike[str], kind: Format) -> None:
+def check_table(path: str | os.PathLike[str], kind: Format, name: CatalogTable | None = None) -> None:
     """Raises what `make_table` would raise; makes nothing."""
     root = local(path)
+    if name is not None and kind != "iceberg":
+        raise InvalidArgument(f"catalog_table is for an Iceberg archive, not for {kind}")
     found = _kind(root)
     if found is not None and found != kind:
         raise InvalidArgument(f"the archive {root} is {found}, not {kind}")
@@ -40,19 +42,30 @@ def check_table(path: str | os.PathLike[str], kind: Format) -> None:
         from harebell.spark.jobs.archive.delta import check_installed
 
         check_installed()
+    if kind == "iceberg":
+        from harebell.spark.jobs.archive.iceberg import Iceberg, named_catalog
+
+        Iceberg(root, name).check()
+        if found is not None and name is not None and (there := named_catalog(root)) != name:
+            its_own = "in a catalog of its own" if there is None else str(there)
+            raise InvalidArgument(f"the archive {root} is an Iceberg table {its_own}, not {name}")
 
 
-def make_table(path: str | os.PathLike[str], kind: Format) -> Table:
-    """The archive in that folder, made where there is none.
+def make_table(path: str | os.PathLike[str], kind: Format, name: CatalogTable | None = None) -> Table:
+    """The archive in that folder, made where there is none; `name` is that of an Iceberg table in a named catalog.
 
     Raises InvalidArgument when it is there in the other format, the folder holds something else or cannot be made, and
     MissingDependency for a format that needs a package which is not installed.
     """
-    check_table(path, kind)
+    check_table(path, kind, name)
     root = local(path)
     try:
         if kind == "parquet":
             return Manifest.make(root)
+        if kind == "iceberg":
+            from harebell.spark.jobs.archive.iceberg import Iceberg
+
+            return Iceberg.make(root, name)
         from harebell.spark.jobs.archive.delta import Delta
 
         return Delta.make(root)
@@ -70,10 +83,16 @@ def find_table(path: str | os.PathLike[str]) -> Table:
         from harebell.spark.jobs.archive.delta import Delta
 
         return Delta(root)
+    if found == "iceberg":
+        from harebell.spark.jobs.archive.iceberg import Iceberg
+
+        return Iceberg(root)
     return Manifest(root)
 
 
 def _kind(root: Path) -> Format | None:
     if (root / "_delta_log").is_dir():
         return "delta"
+    if (root / OWN / ICEBERG_NAME).is_file():
+        return "iceberg"
     return "parquet" if (root / OWN / "log").is_dir() else None
