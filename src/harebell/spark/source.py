@@ -34,6 +34,7 @@ from harebell.spark.options import (
 )
 from harebell.spark.payload.avro import avro_type, schema_text
 from harebell.spark.payload.projection import check_rows, payload_schema
+from harebell.spark.payload.registry import open_registry
 from harebell.spark.queues.reader import SpoolReader, SpoolStreamReader
 from harebell.spark.sampling import sampled_type
 from harebell.spark.schema import row_schema
@@ -130,6 +131,8 @@ class AmqpDataSource(DataSource):
         payload = options.payload
         if payload.format == "avro":
             payload = replace(payload, schema=schema_text(payload.schema or ""))
+            if payload.registry is not None:
+                open_registry(payload.registry)  # raises what would fail the first task otherwise
             options = replace(options, payload=payload)
         elif payload.format == "json":
             if payload.schema is not None and not self._described:

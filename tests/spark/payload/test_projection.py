@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +124,17 @@ def test_avro() -> None:
     assert rows(options(payload="avro", payloadschema=avro), schema, FakeDelivery(b"\x02"), FakeDelivery(b"")) == [
         {"payload": {"id": 1}, "_corrupt": None},
         {"payload": None, "_corrupt": "not Avro of the schema: EOFError"},
+    ]
+
+
+def test_avro_with_a_schema_registry(tmp_path: Path) -> None:
+    (tmp_path / "7.avsc").write_text('{"type":"record","name":"R","fields":[{"name":"id","type":"int"}]}')
+    given = {"payload": "avro", "payloadschema": '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'}
+    schema = schema_of(payload=IDS, _corrupt=StringType())
+    bodies = [FakeDelivery(b"\0\0\0\0\7\2"), FakeDelivery(b"\2")]
+    assert rows(options(**given, schemaregistry=str(tmp_path)), schema, *bodies) == [
+        {"payload": {"id": 1}, "_corrupt": None},
+        {"payload": None, "_corrupt": "not Avro with a schema's id: 1 bytes are too few for a schema's id"},
     ]
 
 

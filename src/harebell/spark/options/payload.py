@@ -16,8 +16,8 @@ Compression = Literal["auto", "none", "gzip", "deflate", "zstd"]
 
 # As a user writes them, for messages; compared lower-cased.
 PAYLOAD: Final = (
-    "payload", "payloadSchema", "sampleMessages", "extraFields", "encoding", "compression", "badRows", "corruptColumn",
-    "badRowsExchange", "badRowsRoutingKey",
+    "payload", "payloadSchema", "schemaRegistry", "sampleMessages", "extraFields", "encoding", "compression", "badRows",
+    "corruptColumn", "badRowsExchange", "badRowsRoutingKey",
 )  # fmt: skip
 
 DEFAULT_CORRUPT: Final = "_corrupt"
@@ -28,12 +28,14 @@ DEFAULT_SAMPLE: Final = 1000
 class PayloadOptions:
     """How bodies become the column `payload`.
 
-    `schema` is Spark's DDL for JSON and an Avro schema's JSON text for Avro, None where it was not given. `charset` is
+    `schema` is Spark's DDL for JSON and an Avro schema's JSON text for Avro, None where it was not given. `registry`
+    names the schema registry of Avro bodies that begin with a schema's id, None for those that do not. `charset` is
     None where each message says it itself. `sample` is the number of messages a missing schema is inferred from.
     """
 
     format: Format = "binary"
     schema: str | None = None
+    registry: str | None = None
     bad_rows: Literal["column", "fail", "dead-letter"] = "column"
     corrupt_column: str = DEFAULT_CORRUPT
     bad_exchange: str | None = None
@@ -56,6 +58,7 @@ def payload_options(options: Mapping[str, str]) -> PayloadOptions:
         *((name, "payload=text, json or avro", kind != "binary") for name in PAYLOAD[1:]),
         *((name, "payload=json", kind == "json") for name in ("sampleMessages", "extraFields")),
         ("payloadSchema", "payload=json or avro", kind in ("json", "avro")),
+        ("schemaRegistry", "payload=avro", kind == "avro"),
         ("encoding", "payload=text or json", kind in ("text", "json")),
         ("corruptColumn", "badRows=column", bad_rows == "column"),
         ("badRowsExchange", "badRows=dead-letter", bad_rows == "dead-letter"),
@@ -85,6 +88,7 @@ def payload_options(options: Mapping[str, str]) -> PayloadOptions:
     return PayloadOptions(
         format=cast(Any, kind),
         schema=schema,
+        registry=given.get("schemaregistry"),
         bad_rows=cast(Any, bad_rows),
         corrupt_column=given.get("corruptcolumn", DEFAULT_CORRUPT),
         bad_exchange=exchange,

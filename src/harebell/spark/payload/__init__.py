@@ -5,6 +5,7 @@
     columns   Spark's types: as msgspec's for JSON, and Python objects back into Arrow columns
     json      bodies -> objects, strictly by a type
     avro      the same for Avro; the only place that imports fastavro
+    registry  which Avro schema has which id
     bad_rows  what becomes of the rows whose body cannot be read
     step      all of it: from a batch of the source's columns to a batch of the user's
     infer     a type out of a sample

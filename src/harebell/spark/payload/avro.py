@@ -1,8 +1,10 @@
 """Avro bodies as a struct column: one record a body, as `schemaless` writers make it, without a file's header.
 
-Rules: the schema is the writer's. A logical type that Spark has no type for (uuid, time-*, duration, ...-nanos) is read
-as the type under it. A union is a nullable type, or int with long, or float with double; others, and records inside
-themselves, have no column type and are refused. So is what takes no bytes (an array of it could be endless).
+Rules: the schema is the writer's too, unless bodies say which one of a registry they were written with: then that one
+is resolved against it, field by field, as Avro has it. A logical type that Spark has no type for (uuid, time-*,
+duration, ...-nanos) is read as the type under it. A union is a nullable type, or int with long, or float with double;
+others, and records inside themselves, have no column type and are refused. So is what takes no bytes (an array of it
+could be endless).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from pyspark.sql.types import (
 from harebell.errors import InvalidArgument, MissingDependency
 from harebell.spark.payload.columns import fitting, key
 from harebell.spark.payload.content import Content
+from harebell.spark.payload.registry import SchemaRegistry, unframed
 
 __all__ = ["AvroDecoder", "avro_type"]
 
@@ -58,14 +61,24 @@ _MAX_PRECISION: Final = 38  # of Spark's decimals
 
 
 class AvroDecoder:
-    """Decodes the bodies of batches that follow one schema. Raises what `avro_type` does."""
+    """Decodes the bodies of batches into records of one schema. Raises what `avro_type` does.
 
-    def __init__(self, schema: str, arrow: pa.DataType) -> None:
+    With a registry, each body begins with the id of the schema that it was written with.
+    """
+
+    def __init__(self, schema: str, arrow: pa.DataType, registry: SchemaRegistry | None = None) -> None:
         self._schema = _parsed(schema)
         self._arrow = arrow
+        self._registry = registry
+        self._writers: dict[int, Any] = {}
 
     def __call__(self, content: Content) -> pa.Array:
-        """The column, null where a body is not one record of the schema; the reasons are added to the content's."""
+        """The column, null where a body is not one record of the schema; the reasons are added to the content's.
+
+        Raises what the registry raises when it cannot be asked.
+        """
+        if self._registry is not None:
+            return self._resolved(content, self._registry)
         from fastavro import schemaless_reader
 
         records: list[Any] = []
@@ -85,6 +98,89 @@ class AvroDecoder:
                         )
             records.append(record)
         return fitting(records, self._arrow, key, content.reasons)
+
+    def _resolved(self, content: Content, registry: SchemaRegistry) -> pa.Array:
+        from fastavro import schemaless_reader
+
+        records: list[Any] = []
+        unknown: dict[int, str] = {}  # of this batch: a schema may be registered later
+        for row, body in enumerate(content.bodies):
+            record = None
+            if body is not None:
+                stream = io.BytesIO(body)
+                try:
+                    schema_id, begin = unframed(body)
+                except ValueError as error:
+                    content.reasons[row] = f"not Avro with a schema's id: {error}"
+                    records.append(None)
+                    continue
+                writer = self._writer(schema_id, registry, unknown)
+                if writer is None:
+                    content.reasons[row] = unknown[schema_id]
+                    records.append(None)
+                    continue
+                stream.seek(begin)
+                try:
+                    record = schemaless_reader(stream, writer, self._schema)
+                except Exception as error:  # as above; a schema that cannot be resolved, too
+                    content.reasons[row] = f"not Avro of schema {schema_id}: {type(error).__name__}: {error}".rstrip(
+                        ": "
+                    )
+                else:
+                    if stream.tell() != len(body):
+                        record = None
+                        content.reasons[row] = (
+                            f"not Avro of schema {schema_id}: {len(body) - stream.tell()} bytes after the record"
+                        )
+            records.append(record)
+        return fitting(records, self._arrow, key, content.reasons)
+
+    def _writer(self, schema_id: int, registry: SchemaRegistry, unknown: dict[int, str]) -> Any:
+        """The parsed schema with that id; None when there is none, with the reason in `unknown`."""
+        found = self._writers.get(schema_id)
+        if found is None and schema_id not in unknown:
+            try:
+                found = self._writers[schema_id] = _writers_schema(registry.schema_by_id(schema_id))
+            except LookupError as error:
+                said = str(error.args[0]) if error.args else ""  # a KeyError's text is quoted
+                unknown[schema_id] = f"schema {schema_id} is not in the registry: {said}".rstrip(": ")
+            except InvalidArgument as error:
+                unknown[schema_id] = f"schema {schema_id} of the registry cannot be used: {error}"
+        return found
+
+
+def _writers_schema(schema: str) -> Any:
+    """The schema parsed. Raises InvalidArgument when it is none, or a few bytes could be an endless array of it."""
+    parsed = _parsed(schema, "it")
+    _check_sizes(parsed, {})
+    return parsed
+
+
+def _check_sizes(schema: Any, empty: dict[str, bool]) -> bool:
+    """Whether a value takes no bytes. Raises InvalidArgument for an array of such values. `empty`: by named type."""
+    if isinstance(schema, str):
+        return schema == "null" or empty.get(schema, False)
+    if isinstance(schema, list):
+        for branch in schema:
+            _check_sizes(branch, empty)
+        return False
+    kind = schema["type"]
+    if kind == "record":
+        empty[schema["name"]] = False
+        sizes = [_check_sizes(field["type"], empty) for field in schema["fields"]]
+        empty[schema["name"]] = all(sizes)
+        return all(sizes)
+    if kind == "array":
+        if _check_sizes(schema["items"], empty):
+            raise InvalidArgument("it has an array of what takes no bytes")
+        return False
+    if kind == "map":
+        _check_sizes(schema["values"], empty)
+        return False
+    if kind == "fixed":
+        empty[schema["name"]] = schema["size"] == 0
+        return bool(schema["size"] == 0)
+    return _check_sizes(kind, empty)
 
 
 def schema_text(option: str) -> str:
@@ -111,7 +207,7 @@ def avro_type(schema: str) -> StructType:
     return kind
 
 
-def _parsed(schema: str) -> Any:
+def _parsed(schema: str, called: str = "option 'payloadSchema'") -> Any:
     try:
         import fastavro
         from fastavro.schema import SchemaParseException, UnknownType
@@ -120,7 +216,7 @@ def _parsed(schema: str) -> Any:
     try:
         return fastavro.parse_schema(_known_logical(json.loads(schema)), {}, _write_hint=False)
     except (ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError) as error:
-        raise InvalidArgument(f"option 'payloadSchema' is no Avro schema: {type(error).__name__}: {error}") from error
+        raise InvalidArgument(f"{called} is no Avro schema: {type(error).__name__}: {error}") from error
 
 
 def _known_logical(schema: Any) -> Any:

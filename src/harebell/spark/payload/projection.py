@@ -21,6 +21,7 @@ from harebell.spark.payload.bad_rows import BadRowsPublisher, fail
 from harebell.spark.payload.columns import msgspec_type
 from harebell.spark.payload.content import Content, contents
 from harebell.spark.payload.json import JsonDecoder
+from harebell.spark.payload.registry import open_registry
 from harebell.spark.payload.text import text_column
 from harebell.spark.schema import COLUMNS, HEADERS_MAP, arrow_schema, check_schema, project, strings
 
@@ -165,7 +166,8 @@ def _decoder(payload: PayloadOptions, schema: StructType, arrow: pa.Schema) -> D
         return text_column
     kind = arrow.field(PAYLOAD).type
     if payload.format == "avro":
-        return AvroDecoder(payload.schema or "", kind)
+        registry = None if payload.registry is None else open_registry(payload.registry)
+        return AvroDecoder(payload.schema or "", kind, registry)
     struct = schema[PAYLOAD].dataType
     assert isinstance(struct, StructType)
     return JsonDecoder(struct, kind, payload.extra_fields == "corrupt")
