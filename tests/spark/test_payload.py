@@ -178,3 +178,31 @@ def test_headers_are_the_same_after_a_journey(spark: SparkSession, broker: Broke
     got = delivery.properties.headers
     assert got == table
     assert {name: type(value) for name, value in got.items()} == {name: type(value) for name, value in table.items()}
+
+
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_avro_with_a_schema_registry_written_and_read(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    fields = (
+        '{"name":"id","type":"long"},{"name":"at","type":["null",{"type":"long","logicalType":"timestamp-micros"}]},'
+        '{"name":"tags","type":{"type":"map","values":"int"}}'
+    )
+    old = f'{{"type":"record","name":"R","fields":[{fields}]}}'
+    new = f'{{"type":"record","name":"R","fields":[{fields},{{"name":"seats","type":"int","default":180}}]}}'
+    (tmp_path / "1.avsc").write_text(old)
+    (tmp_path / "2.avsc").write_text(new)
+    queue = broker.queue("stream")
+    rows = spark.sql(
+        "select struct(id, timestamp'2026-01-05 12:00:00Z' as at, map('a', 1) as tags) as payload from range(3)"
+    )
+    to = {"url": broker.url, "exchange": "", "routingKey": queue}
+    avro = {"payload": "avro", "payloadSchema": old, "schemaRegistry": str(tmp_path)}
+    rows.write.format("amqp").mode("append").options(**to, **avro).save()
+    broker.publish(queue, [Message(b"\0\0\0\0\1\2")])
+    frame = load(spark, broker, queue, **{**avro, "payloadSchema": new})
+    read = [row.asDict(recursive=True) for row in frame.orderBy("payload.id").select("payload", "_corrupt").collect()]
+    assert read[0]["payload"] is None
+    assert read[0]["_corrupt"].startswith("not Avro of schema 1: ")
+    assert [(row["payload"]["id"], row["payload"]["tags"], row["payload"]["seats"]) for row in read[1:]] == [
+        (number, {"a": 1}, 180) for number in range(3)
+    ]
+    assert {row["payload"]["at"].timestamp() for row in read[1:]} == {datetime(2026, 1, 5, 12, tzinfo=UTC).timestamp()}

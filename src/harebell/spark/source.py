@@ -34,7 +34,7 @@ from harebell.spark.options import (
 )
 from harebell.spark.payload.avro import avro_type, schema_text
 from harebell.spark.payload.projection import check_rows, payload_schema
-from harebell.spark.payload.registry import open_registry
+from harebell.spark.payload.registry import framed, open_registry
 from harebell.spark.queues.reader import SpoolReader, SpoolStreamReader
 from harebell.spark.sampling import sampled_type
 from harebell.spark.schema import row_schema
@@ -103,19 +103,35 @@ class AmqpDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise InvalidArgument("format 'amqp' cannot overwrite: messages are added; use mode('append')")
-        options = sink_options(self.options)
+        options = self.write_options()
         writer = Writer(options, schema)
         check_target(options)
         return writer
 
     @shown
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        options = sink_options(self.options)
+        options = self.write_options()
         writer = StreamWriter(options, schema)
         if options not in _CHECKED:  # the process that plans batches lives on; a connection for each would be too many
             check_target(options)
             _CHECKED.append(options)
         return writer
+
+    def write_options(self) -> SinkOptions:
+        """The options of a write, its Avro schema read and that schema's id known."""
+        options = sink_options(self.options)
+        if options.payload_schema is None:
+            return options
+        schema, prefix = schema_text(options.payload_schema), b""
+        avro_type(schema)
+        if options.schema_registry is not None:
+            try:
+                prefix = framed(open_registry(options.schema_registry).id_of(schema))
+            except LookupError as error:
+                raise InvalidArgument(
+                    f"the schema of option 'payloadSchema' is not in the registry '{options.schema_registry}'"
+                ) from error
+        return replace(options, payload_schema=schema, body_prefix=prefix)
 
     def _check_names(self) -> None:
         """Raises InvalidArgument for options that suit neither kind of read, before the action that reads.

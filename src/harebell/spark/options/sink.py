@@ -26,7 +26,7 @@ _SINK: Final = (
     *OPTIONS, "timeout", "retryTimeout",
     "exchange", "routingKey", "mandatory", "persistent", "window", "ids", "dedup", "onUnroutable", "onNack",
     "alternateExchange", "transactions", "maxRate", "blockedTimeout", "toOrigin", "exactlyOnce", "sessionTimeout",
-    "failOnLostState",
+    "failOnLostState", "payload", "payloadSchema", "schemaRegistry",
 )  # fmt: skip
 # Options that are a property of rows without one of their own; message_id is `ids`, delivery_mode `persistent`.
 _PROPERTIES: Final[dict[str, str]] = {
@@ -56,6 +56,9 @@ class SinkOptions:
     max_rate    messages a second of one task; None is no limit
     exactly_once        by sessions of AMQP 0-10, where the broker has them, or not
     session_timeout     that the broker shall keep a session of a task for; `timeout_given`: the user has said so
+    payload_schema      of payload=avro: the Avro schema as it was given; None where bodies are written as they are
+    schema_registry     what has the schema's id
+    body_prefix         the bytes that each body of payload=avro begins with
     fail_on_lost_state  what is to be done where it cannot be known which rows of an earlier attempt are there
     """
 
@@ -82,6 +85,9 @@ class SinkOptions:
     session_timeout: int
     timeout_given: bool
     fail_on_lost_state: bool
+    payload_schema: str | None = None
+    schema_registry: str | None = None
+    body_prefix: bytes = b""
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -116,6 +122,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         session_timeout=number(given, "sessionTimeout", int, 1, SESSION_TIMEOUT, 0xFFFF_FFFF),
         timeout_given="sessiontimeout" in given,
         fail_on_lost_state=flag(given, "failOnLostState", True),
+        payload_schema=given.get("payloadschema"),
+        schema_registry=given.get("schemaregistry"),
     )
     _check_sink(checked, given)
     return checked
@@ -123,6 +131,12 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 def _check_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
     """Raises InvalidArgument for options that contradict each other, or of which one would do nothing."""
+    avro = choice(given, "payload", "binary", ("binary", "avro")) == "avro"
+    for name in ("payloadSchema", "schemaRegistry"):
+        if name.lower() in given and not avro:
+            raise InvalidArgument(f"option '{name}' means nothing here: it goes with payload=avro")
+    if avro and options.payload_schema is None:
+        raise InvalidArgument("payload=avro needs option 'payloadSchema': the Avro schema in JSON, or a file with it")
     if not options.mandatory and "onunroutable" in given:
         raise InvalidArgument("option 'onUnroutable' needs mandatory=true: without it the broker drops such messages")
     if options.dedup and options.ids == "none":

@@ -1,4 +1,4 @@
-"""Avro bodies as a struct column: one record a body, as `schemaless` writers make it, without a file's header.
+"""Avro bodies as a struct column, and back: one record a body as `schemaless` writers make it, with no file's header.
 
 Rules: the schema is the writer's too, unless bodies say which one of a registry they were written with: then that one
 is resolved against it, field by field, as Avro has it. A logical type that Spark has no type for (uuid, time-*,
@@ -39,7 +39,7 @@ from harebell.spark.payload.columns import fitting, key
 from harebell.spark.payload.content import Content
 from harebell.spark.payload.registry import SchemaRegistry, unframed
 
-__all__ = ["AvroDecoder", "avro_type"]
+__all__ = ["AvroDecoder", "AvroEncoder", "avro_type"]
 
 _PRIMITIVES: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -147,6 +147,46 @@ class AvroDecoder:
             except InvalidArgument as error:
                 unknown[schema_id] = f"schema {schema_id} of the registry cannot be used: {error}"
         return found
+
+
+class AvroEncoder:
+    """Encodes columns of the type of one schema; each body begins with `prefix`. Raises what `avro_type` does."""
+
+    def __init__(self, schema: str, prefix: bytes = b"") -> None:
+        self._schema = _parsed(schema)
+        self._prefix = prefix
+
+    def __call__(self, column: pa.Array) -> pa.Array:
+        """The bodies, a binary column. Raises InvalidArgument for a row that is no record of the schema."""
+        from fastavro import schemaless_writer
+
+        bodies = []
+        maps = "map<" in str(column.type)
+        for row in column.to_pylist():
+            if row is None:
+                raise InvalidArgument("column 'payload' is null in a row; a body is a record")
+            stream = io.BytesIO()
+            stream.write(self._prefix)
+            try:
+                schemaless_writer(stream, self._schema, _with_dicts(row, column.type) if maps else row)
+            except Exception as error:  # fastavro lets through what a value that does not fit makes Python raise
+                said = f"{type(error).__name__}: {error}".rstrip(": ")
+                raise InvalidArgument(f"column 'payload' is no record of 'payloadSchema' in a row: {said}") from error
+            bodies.append(stream.getvalue())
+        return pa.array(bodies, pa.binary())
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    """The value with a dict for each map, which Arrow gives as a list of pairs."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {name: _with_dicts(inner, kind.field(name).type) for name, inner in value.items()}
+    if pa.types.is_list(kind):
+        return [_with_dicts(inner, kind.value_type) for inner in value]
+    if pa.types.is_map(kind):
+        return {name: _with_dicts(inner, kind.item_type) for name, inner in value}
+    return value
 
 
 def _writers_schema(schema: str) -> Any:

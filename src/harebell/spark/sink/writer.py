@@ -30,6 +30,7 @@ from harebell.errors import NotFound
 from harebell.spark.connection import Link, retrying
 from harebell.spark.shown_errors import shown
 from harebell.spark.sink.ledger import Place
+from harebell.spark.sink.payload_column import message_schema, with_bodies
 from harebell.spark.sink.publisher import TaskPublisher, publish_in_transaction
 from harebell.spark.sink.row_encoding import Part, RowEncoder, check_columns
 
@@ -62,6 +63,7 @@ def in_session(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: 
     """Publishes every row exactly once, whatever earlier attempts have done. Raises what SessionPublisher does."""
     from harebell.spark.sink.session_publisher import SessionPublisher
 
+    batches, schema = with_bodies(batches, schema, options), message_schema(schema, options)
     check_columns(schema, options)
     publisher = SessionPublisher(options, schema, place, prefix(place))
     publisher.publish(batches)
@@ -79,6 +81,7 @@ def publish(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: Str
     What a task of a write does, for callers that have record batches and no Spark. Raises what TaskPublisher and
     publish_in_transaction do, and InvalidArgument for rows that are no messages.
     """
+    batches, schema = with_bodies(batches, schema, options), message_schema(schema, options)
     check_columns(schema, options)
 
     def parts() -> Iterator[Part]:
@@ -159,7 +162,7 @@ class Writer(DataSourceArrowWriter):
     """Batch write. The ids begin with a name that is made when the write starts."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_columns(schema, options)
+        check_columns(message_schema(schema, options), options)
         self._options = resolved(options)
         self._schema = schema
         self._write_id = uuid.uuid4().hex
@@ -195,7 +198,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Streaming write. The ids begin with the query's id and the batch's number, which a restart keeps."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_columns(schema, options)
+        check_columns(message_schema(schema, options), options)
         self._options = resolved(options)
         self._schema = schema
 
