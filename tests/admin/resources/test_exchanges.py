@@ -23,8 +23,8 @@ def test_declare_show_and_delete(guest: Api, vhost: str) -> None:
 @pytest.mark.parametrize("name, body, status, reason", [
     ("amq.direct", {"type": "fanout", "durable": True}, 400,
      "inequivalent arg 'type' for exchange 'amq.direct' in vhost '{}': received 'fanout' but current is 'direct'"),
-    ("x", {"type": "nothing"}, 400, "invalid exchange type 'nothing'"),
-    ("x", {"type": "system"}, 400, "invalid exchange type 'system'"),
+    ("x", {"type": "nothing"}, 400, "unknown exchange type 'nothing'"),
+    ("x", {"type": "system"}, 400, "unknown exchange type 'system'"),
     ("amq.own", {"type": "direct"}, 401, "ACCESS_REFUSED - exchange name 'amq.own' contains reserved prefix 'amq.*'"),
     ("amq.default", {"type": "direct"}, 401, "ACCESS_REFUSED - operation not permitted on the default exchange"),
     ("x", {"type": 5}, 400, "type must be a string"),

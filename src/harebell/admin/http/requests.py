@@ -117,16 +117,30 @@ def _object(raw: bytes, wrong: str, what: str) -> dict[str, Any]:
 
 
 def field(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = MISSING) -> Any:
-    """A field of an object, of that kind; raises Refused for another kind, and where it is missing."""
+    """A field of an object, of that kind; raises Refused for another kind, and where it is missing.
+
+    As RabbitMQ does, it takes true, false and whole numbers as text too: rabbitmqadmin sends them so.
+    """
     value = body.get(name, MISSING)
     if value is MISSING or (value is None and default is not MISSING):
         if default is MISSING:
             raise bad_request(f"[{{key_missing,{name}}}]")
         return default
+    if isinstance(value, str) and str not in _kinds(kind):
+        value = _meant(value, kind)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool and bool not in _kinds(kind)):
         names = " or ".join(_WORDS[each] for each in _kinds(kind))
         raise bad_request(f"{name} must be {names}")
     return value
+
+
+def _meant(text: str, kind: type | tuple[type, ...]) -> object:
+    """The value that a text stands for; the text itself where it is none of the kind."""
+    if bool in _kinds(kind):
+        return {"true": True, "false": False}.get(text, text)
+    if int in _kinds(kind) and text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20:
+        return int(text)
+    return text
 
 
 _WORDS: Final = {

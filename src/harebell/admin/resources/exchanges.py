@@ -73,7 +73,7 @@ def declare(request: Request) -> Answer:
     vhost, name, body = request.vhost(), exchange_name(request.names["exchange"]), request.object()
     kind, arguments = field(body, "type", str, "direct"), table(body, "arguments")
     if kind not in vhost.router.types:
-        raise bad_request(f"invalid exchange type '{kind}'")
+        raise bad_request(f"unknown exchange type '{kind}'")
     new = not vhost.router.has_exchange(name)
     request.user.access(vhost).declare_exchange(name, kind, arguments)
     vhost.declare_exchange(
