@@ -120,6 +120,14 @@ CASES: dict[str, tuple[list[dict[str, str]], list[dict[str, str]]]] = {
 }
 
 
+REASONS = ("rejected", "maxlen", "delivery_limit")
+# More series with which an alert fires: any reason alone, and all together are one alert.
+FIRING = [
+    *(("HarebellDeadLetters", [one(f"{GLOBAL}_dead_lettered_{each}_total", "0+1x60")]) for each in REASONS),
+    ("HarebellDeadLetters", [one(f"{GLOBAL}_dead_lettered_{each}_total", "0+1x60") for each in REASONS]),
+]
+
+
 def rules() -> list[str]:
     return re.findall(r"- alert: (\w+)", RULES.read_text())
 
@@ -139,8 +147,14 @@ def test_every_alert_fires_and_is_quiet(tmp_path: Path) -> None:
                 }
             ],
         }
-        for alert, cases in CASES.items()
-        for fires, series in zip((True, False), cases, strict=True)
+        for alert, fires, series in (
+            *(
+                (alert, fires, series)
+                for alert, cases in CASES.items()
+                for fires, series in zip((True, False), cases, strict=True)
+            ),
+            *((alert, True, series) for alert, series in FIRING),
+        )
     ]
     file = tmp_path / "alerts_test.json"  # JSON is YAML
     file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
