@@ -55,7 +55,7 @@ def test_a_broker_that_comes_back(monkeypatch: pytest.MonkeyPatch, capsys: pytes
             raise NoAnswer("gone")
         return found
 
-    monkeypatch.setattr("harebell.cli.listing.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("harebell.cli.listing.sleep", lambda seconds: None)
     with pytest.raises(KeyboardInterrupt):
         show_rows(fetch, ("name",), View(watch=1))
     shown = capsys.readouterr()

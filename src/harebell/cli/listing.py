@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from time import sleep
 from typing import Annotated, Any, Final, cast
 
 from cyclopts import Parameter
@@ -89,7 +90,7 @@ def show_rows(fetch: Callable[[], Sequence[Row]], columns: Sequence[str], view: 
             _print(rows, columns, view)
             shown = True
         sys.stdout.flush()
-        time.sleep(view.watch)
+        sleep(view.watch)
 
 
 def _begin(again: bool) -> None:

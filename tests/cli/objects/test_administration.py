@@ -73,7 +73,7 @@ def test_a_hash_for_rabbitmq(http: Http) -> None:
 def test_the_broker_of_the_environment(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "127.0.0.1:1" in run("users", "list").error  # HAREBELL_URL, which names no broker, is first
     monkeypatch.delenv("HAREBELL_URL")
-    assert [each["name"] for each in run("users", "list", "--json").json] == ["guest"]
+    assert "guest" in [each["name"] for each in run("users", "list", "--json").json]
 
 
 def test_virtual_hosts(http: Http) -> None:

@@ -101,7 +101,7 @@ def test_again_and_again(run: Command, vhost: str, serving: ApiThread, monkeypat
         if serving.api().put(f"/api/queues/{vhost}/q1") != 201:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("harebell.cli.listing.time.sleep", pause)
+    monkeypatch.setattr("harebell.cli.listing.sleep", pause)
     shown = run("queues", "list", "--watch", "0.5", "--columns", "name", "--vhost", vhost)
     assert shown.status == 130
     assert [line.strip() for line in shown.output.splitlines() if line[:1] not in ("", "─")] == ["name", "name", "q1"]

@@ -22,7 +22,6 @@ POLICY, LIMITS = '{{"max-length":5}}', '{{"max-connections":5}}'
 COMMANDS = (
     ("list_queues", "-p", "{v}", "name", "messages", "durable", "auto_delete", "arguments", "policy", "type", "state"),
     ("list_users",),
-    ("delete_user", "nobody"),
 )
 MORE = (
     ("-q", "list_queues", "-p", "{v}"), ("-s", "list_queues", "-p", "{v}"),
@@ -44,7 +43,7 @@ MORE = (
     ("check_running",), ("check_local_alarms",), ("check_virtual_hosts",), ("server_version",),
 )  # fmt: skip
 OF_3_10 = (
-    ("purge_queue", "nosuch"),
+    ("purge_queue", "nosuch"), ("delete_user", "nobody"),
     ("list_users", "-p", "{v}"), ("list_permissions", "-p", "nosuch"), ("list_vhost_limits", "-p", "nosuch"),
     ("list_vhost_limits", "--global"), ("list_user_limits", "--global"), ("list_user_limits", "--user", "nobody"),
     ("set_permissions", "-p", "nosuch", "guest", "", "", ""), ("clear_permissions", "-p", "nosuch", "guest"),

@@ -100,12 +100,14 @@ def test_bodies_of_an_older_schema_are_resolved() -> None:
 def test_what_is_wrong_with_a_body_is_its_rows_reason(folder: Path) -> None:
     (folder / "5.avsc").write_text(json.dumps(record(("id", "string"), ("title", "string"))))
     (folder / "6.avsc").write_text(json.dumps(record(("a", {"type": "array", "items": "null"}))))
+    (folder / "7.avsc").write_bytes(b'{"type": "\xff"}')
     good = framed(3) + encode(NEW, {"id": 2, "title": "b", "seats": 9})
     other = framed(5) + encode(record(("id", "string"), ("title", "string")), {"id": "x", "title": "y"})
     endless = framed(6) + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
     bodies = [b"", b"{}   ", framed(4) + b"x", framed(2) + b"x", good, good[:-1], good + b"!", other, endless]
+    bodies.append(framed(7) + b"x")
     rows, reasons = parse(FolderRegistry(folder), *bodies)
-    assert [row is not None for row in rows] == [n == 4 for n in range(9)]
+    assert [row is not None for row in rows] == [n == 4 for n in range(10)]
     wanted = {
         0: "not Avro with a schema's id: 0 bytes are too few",
         1: "not Avro with a schema's id: the first byte is 123",
@@ -115,6 +117,7 @@ def test_what_is_wrong_with_a_body_is_its_rows_reason(folder: Path) -> None:
         6: "not Avro of schema 3: 1 bytes after the record",
         7: "not Avro of schema 5: SchemaResolutionError",
         8: "schema 6 of the registry cannot be used: it has an array of what takes no bytes",
+        9: "schema 7 of the registry cannot be used: 'utf-8' codec can't decode byte 0xff",
     }
     assert {row: reasons[row].startswith(text) for row, text in wanted.items()} == dict.fromkeys(wanted, True), reasons
     assert reasons.keys() == wanted.keys()

@@ -144,7 +144,7 @@ class AvroDecoder:
             except LookupError as error:
                 said = str(error.args[0]) if error.args else ""  # a KeyError's text is quoted
                 unknown[schema_id] = f"schema {schema_id} is not in the registry: {said}".rstrip(": ")
-            except InvalidArgument as error:
+            except (InvalidArgument, UnicodeDecodeError) as error:
                 unknown[schema_id] = f"schema {schema_id} of the registry cannot be used: {error}"
         return found
 

@@ -181,6 +181,16 @@ def test_a_table_of_another_schema_is_refused(tmp_path: Path, lake: str, schema:
     assert not (root / "_archive").exists()
 
 
+def test_a_table_of_another_schema_in_the_own_catalog_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "_archive").mkdir()
+    catalog = SqlCatalog("harebell", uri=f"sqlite:///{tmp_path}/_archive/catalog.db")
+    catalog.create_namespace("harebell")
+    catalog.create_table("harebell.messages", STORED.remove(0), f"file://{tmp_path}")
+    catalog.close()
+    with pytest.raises(InvalidArgument, match="its column queue is missing, and must be string"):
+        Iceberg.make(tmp_path)
+
+
 def test_the_table_of_another_folder_is_refused(tmp_path: Path, lake: str) -> None:
     Iceberg.make(tmp_path / "a", NAME)
     with pytest.raises(InvalidArgument, match=r"is in file://.*/a, not in file://.*/b"):

@@ -86,6 +86,8 @@ class Iceberg:
             replace_file(noted, [json.dumps({"catalog_table": None if name is None else str(name)})])
         with made._told():
             made._create()
+        with made._opened() as table:
+            made._check_table(table)
         return made
 
     def check(self) -> None:
