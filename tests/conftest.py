@@ -18,4 +18,5 @@ pytest_plugins = [
     "tests.fixtures.profiles",
     "tests.fixtures.rabbitmq",
     "tests.fixtures.spark",
+    "tests.fixtures.workers",
 ]
