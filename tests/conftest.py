@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.fixtures.long",
     "tests.fixtures.measured",
     "tests.fixtures.order",
+    "tests.fixtures.postgres",
     "tests.fixtures.profiles",
     "tests.fixtures.rabbitmq",
     "tests.fixtures.spark",

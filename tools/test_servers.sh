@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sees to it that what the tests need from Debian is there: RabbitMQ and amqp-tools to compare with, a browser,
-# the tutorial of Channels, and Prometheus.
+# the tutorial of Channels, Prometheus, and PostgreSQL.
 # Installs what is missing when run by root on a machine with apt-get; otherwise says what will be skipped, and why.
 # It leaves no service running that did not run before: each test starts a node of its own.
 # Of the two RabbitMQs that the tests compare with, the one that this machine does not have comes from another release
@@ -33,6 +33,12 @@ have_amqp_tools() { command -v amqp-publish >/dev/null 2>&1 && command -v amqp-c
 
 have_chromium() { command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; }
 have_prometheus() { command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1; }
+have_postgres() {
+    for found in /usr/lib/postgresql/*/bin/initdb; do
+        [ -x "$found" ] && return 0
+    done
+    command -v initdb >/dev/null 2>&1
+}
 have_tutorial() { command -v chromedriver >/dev/null 2>&1 && [ -d /usr/share/doc/python-django-channels-doc/html ]; }
 
 install() {
@@ -87,6 +93,7 @@ have_amqp_tools || missing="$missing amqp-tools"
 have_chromium || missing="$missing chromium"
 have_tutorial || missing="$missing chromium-driver python-django-channels-doc"
 have_prometheus || missing="$missing prometheus"
+have_postgres || missing="$missing postgresql"
 
 if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "test servers: installing$missing with apt-get"
@@ -97,8 +104,12 @@ if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1
         chmod 755 "$policy"
         own_policy=yes
     fi
+    # Nor is a cluster of PostgreSQL made, which the next start of this machine would run.
+    if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+        mkdir -p /etc/postgresql-common && echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+    fi
     # shellcheck disable=SC2086  # a list of packages
-    install $missing || { apt-get update && install $missing; } || echo "test servers: apt-get failed, see above"
+    install --option Dpkg::Options::=--force-confold $missing || { apt-get update && install --option Dpkg::Options::=--force-confold $missing; } || echo "test servers: apt-get failed, see above"
     forget_policy
     if [ "$was_in_use" = no ] && port_in_use; then
         echo "test servers: stopping the RabbitMQ service that the installation started"
@@ -182,6 +193,12 @@ if have_prometheus; then
 else
     echo "test servers: NO Prometheus: the tests of the alert rules and the dashboard will be SKIPPED."
     echo "test servers:   remedy: apt-get install prometheus, or run make test as root"
+fi
+if have_postgres; then
+    echo "test servers: PostgreSQL is there"
+else
+    echo "test servers: NO PostgreSQL: the tests of the outbox in it will be SKIPPED."
+    echo "test servers:   remedy: apt-get install postgresql, or run make test as root"
 fi
 if have_tutorial; then
     echo "test servers: the tutorial of Channels and a driver for the browser are there"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from harebell.client.patterns.outbox import Outbox as Outbox, OutboxEntry as OutboxEntry, Relay as Relay
     from harebell.client.patterns.pending import Pending as Pending
     from harebell.client.patterns.pools import ChannelPool as ChannelPool
+    from harebell.client.patterns.postgres_outbox import PostgresOutbox as PostgresOutbox
     from harebell.client.patterns.producer import Producer as Producer
     from harebell.client.patterns.reader import QueueReader as QueueReader
     from harebell.client.patterns.retry import DeadLetter as DeadLetter, Retry as Retry
@@ -64,6 +65,7 @@ __all__ = [
     "Producer",
     "Pending",
     "SQLiteOutbox",
+    "PostgresOutbox",
     "Relay",
     "Outbox",
     "OutboxEntry",
@@ -108,6 +110,7 @@ _HOMES: Final = {
     "Producer": "harebell.client.patterns.producer",
     "Pending": "harebell.client.patterns.pending",
     "SQLiteOutbox": "harebell.client.patterns.sqlite_outbox",
+    "PostgresOutbox": "harebell.client.patterns.postgres_outbox",
     "Relay": "harebell.client.patterns.outbox",
     "Outbox": "harebell.client.patterns.outbox",
     "OutboxEntry": "harebell.client.patterns.outbox",

@@ -219,6 +219,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/notifications.py": "client/test_channel.py",
     "client/patterns/dead_letters.py": "client/patterns/test_retry.py",
     "client/patterns/json_types.py": "client/patterns/test_codec.py",
+    "client/patterns/outbox_rows.py": "client/patterns/test_sqlite_outbox.py",
     "client/patterns/outcomes.py": "client/patterns/test_workers.py",
     "client/patterns/pending.py": "client/patterns/test_producer.py",
     "client/patterns/server.py": "client/patterns/test_rpc.py",

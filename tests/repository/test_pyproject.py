@@ -29,7 +29,7 @@ def test_the_base_install_has_no_dependencies() -> None:
 def test_the_extras_are_the_documented_ones() -> None:
     assert set(EXTRAS) == {
         "server", "admin", "spark", "avro", "delta", "iceberg", "connect", "channels", "django", "demo", "json", "otel",
-        "speed", "all",
+        "postgres", "speed", "all",
     }  # fmt: skip
 
 

@@ -369,7 +369,7 @@ class Connection:
     ) -> Relay:
         """Publish what an outbox holds: `async with connection.relay(outbox)`, or `await relay.run()`.
 
-        outbox    a `SQLiteOutbox`, or what has its four methods for another database
+        outbox    a `SQLiteOutbox`, a `PostgresOutbox`, or what has its four methods for another database
         window    how many publications may be unconfirmed
         interval  seconds between two looks into the outbox; `relay.wake()` has it look at once
         timeout   seconds for up to 500 publications; those that are not confirmed by then are published again

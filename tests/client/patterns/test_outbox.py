@@ -7,6 +7,7 @@ import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,6 +19,7 @@ from harebell.client.connection import Connection
 from harebell.client.messages import Message, Publication
 from harebell.client.patterns import outbox as outbox_module
 from harebell.client.patterns.outbox import OutboxEntry
+from harebell.client.patterns.postgres_outbox import PostgresOutbox
 from harebell.client.patterns.sqlite_outbox import SQLiteOutbox
 from harebell.client.recovery.policy import Backoff
 from harebell.testing import FaultProxy
@@ -25,32 +27,45 @@ from tests.client.outages import FAST, bodies, eventually
 from tests.client.publications.relay import Relay as Withholding
 from tests.client.publications.ways import until
 
+AnyOutbox = SQLiteOutbox | PostgresOutbox
+
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "PAUSES", Backoff(0.01, 0.05))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "shop.db"
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """(which database, how to open it): each test runs on each."""
+    if request.param == "postgres":
+        return "postgres", request.getfixturevalue("postgres_database")
+    return "sqlite", str(tmp_path / "shop.db")
 
 
 @pytest.fixture
-def outbox(path: Path) -> Iterator[SQLiteOutbox]:
-    outbox = SQLiteOutbox(path)
+def outbox(database: tuple[str, str]) -> Iterator[AnyOutbox]:
+    kind, where = database
+    outbox = PostgresOutbox(where) if kind == "postgres" else SQLiteOutbox(where)
     yield outbox
     outbox.close()
 
 
 @pytest.fixture
-def db(path: Path) -> Iterator[sqlite3.Connection]:
-    db = sqlite3.connect(path)
+def db(database: tuple[str, str], outbox: AnyOutbox) -> Iterator[Any]:
+    """The program's connection: `with db:` is a transaction."""
+    kind, where = database
+    if kind == "postgres":
+        from tests.client.patterns.kept_connection import KeptConnection
+
+        db: Any = KeptConnection.connect(where)
+    else:
+        db = sqlite3.connect(where)
     yield db
     db.close()
 
 
-async def published(outbox: SQLiteOutbox) -> None:
+async def published(outbox: AnyOutbox) -> None:
     async def is_empty() -> bool:
         return not await asyncio.to_thread(outbox.waiting)
 
@@ -58,7 +73,7 @@ async def published(outbox: SQLiteOutbox) -> None:
 
 
 async def test_what_was_committed_is_published(
-    connection: Connection, channel: Channel, queue: str, outbox: SQLiteOutbox, db: sqlite3.Connection
+    connection: Connection, channel: Channel, queue: str, outbox: AnyOutbox, db: Any
 ) -> None:
     async with connection.relay(outbox, interval=0.01) as relay:
         with db:
@@ -79,7 +94,7 @@ async def test_what_was_committed_is_published(
 
 
 async def test_wake_does_not_wait_for_the_interval(
-    connection: Connection, channel: Channel, queue: str, outbox: SQLiteOutbox, db: sqlite3.Connection
+    connection: Connection, channel: Channel, queue: str, outbox: AnyOutbox, db: Any
 ) -> None:
     async with connection.relay(outbox, interval=3600) as relay:
         with db:
@@ -90,7 +105,7 @@ async def test_wake_does_not_wait_for_the_interval(
 
 
 async def test_drain_publishes_what_is_there(
-    connection: Connection, channel: Channel, queue: str, outbox: SQLiteOutbox, db: sqlite3.Connection
+    connection: Connection, channel: Channel, queue: str, outbox: AnyOutbox, db: Any
 ) -> None:
     with db:
         for n in range(outbox_module.AT_ONCE + 3):
@@ -103,7 +118,7 @@ async def test_drain_publishes_what_is_there(
 
 
 async def test_what_can_not_be_published_is_kept_with_its_error(
-    connection: Connection, channel: Channel, queue: str, name: str, outbox: SQLiteOutbox, db: sqlite3.Connection
+    connection: Connection, channel: Channel, queue: str, name: str, outbox: AnyOutbox, db: Any
 ) -> None:
     """Each kind of fault, several at once and among others: these go on, in their order."""
     with db:
@@ -135,7 +150,7 @@ async def test_what_can_not_be_published_is_kept_with_its_error(
 
 
 async def test_once_into_a_queue_that_deduplicates_whatever_is_cut(
-    harebell_url: str, name: str, outbox: SQLiteOutbox, db: sqlite3.Connection
+    harebell_url: str, name: str, outbox: AnyOutbox, db: Any
 ) -> None:
     """Confirms are withheld, and the connection is cut, again and again: each arrives, in order, and once."""
     at = urlsplit(harebell_url)
@@ -166,7 +181,7 @@ async def test_once_into_a_queue_that_deduplicates_whatever_is_cut(
 
 
 async def test_what_is_nacked_is_tried_until_there_is_room(
-    connection: Connection, channel: Channel, name: str, outbox: SQLiteOutbox, db: sqlite3.Connection
+    connection: Connection, channel: Channel, name: str, outbox: AnyOutbox, db: Any
 ) -> None:
     await channel.queue_declare(name, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     with db:
@@ -186,7 +201,7 @@ async def test_what_is_nacked_is_tried_until_there_is_room(
 
 
 async def test_one_relay_at_a_time(
-    connection: Connection, channel: Channel, queue: str, outbox: SQLiteOutbox, db: sqlite3.Connection
+    connection: Connection, channel: Channel, queue: str, outbox: AnyOutbox, db: Any
 ) -> None:
     assert await outbox.hold("another", 3600)
     with db:
@@ -235,7 +250,7 @@ async def test_a_database_that_is_away_is_waited_for(
 
 
 async def test_a_connection_that_is_closed_ends_it(
-    harebell_url: str, outbox: SQLiteOutbox, db: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+    harebell_url: str, outbox: AnyOutbox, db: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(errors.ChannelClosed):
         async with harebell.connect(harebell_url) as connection, connection.relay(outbox, interval=0.01) as relay:
@@ -251,7 +266,7 @@ async def test_a_connection_that_is_closed_ends_it(
 
 
 async def test_who_is_cancelled_is_cancelled(
-    connection: Connection, outbox: SQLiteOutbox, caplog: pytest.LogCaptureFixture
+    connection: Connection, outbox: AnyOutbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     inside = asyncio.Event()
 
@@ -269,6 +284,6 @@ async def test_who_is_cancelled_is_cancelled(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_an_interval_of_nothing_is_refused(connection: Connection, outbox: SQLiteOutbox) -> None:
+async def test_an_interval_of_nothing_is_refused(connection: Connection, outbox: AnyOutbox) -> None:
     with pytest.raises(errors.InvalidArgument, match="interval is 0"):
         connection.relay(outbox, interval=0)

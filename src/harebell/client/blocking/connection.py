@@ -236,7 +236,7 @@ class Connection(ForwardedConnection):
     ) -> Relay:
         """Publish what an outbox holds: `with connection.relay(outbox)`, or `relay.run()` on a thread.
 
-        outbox    a `SQLiteOutbox`, or what has its four coroutines for another database; they run on the I/O thread,
+        outbox    a `SQLiteOutbox`, a `PostgresOutbox`, or what has their four coroutines; these run on the I/O thread,
                   and must not block
         window    how many publications may be unconfirmed
         interval  seconds between two looks into the outbox; `relay.wake()` has it look at once

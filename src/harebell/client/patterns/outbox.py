@@ -59,7 +59,7 @@ class OutboxEntry:
 
 
 class Outbox(Protocol):
-    """What a relay needs of an outbox: implement it for a database of your own. `SQLiteOutbox` is one."""
+    """What a relay needs, as `SQLiteOutbox` and `PostgresOutbox` have it: implement it for another database."""
 
     async def hold(self, relay: str, seconds: float) -> bool:
         """Give the lease to this relay for so many seconds from now, or take it back with 0.

@@ -11,14 +11,13 @@ import os
 import sqlite3
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from harebell import errors
-from harebell.client.messages import Message, Publication, copy_of_properties, encoded
-from harebell.client.patterns.deduplication import with_key
+from harebell.client.messages import Message, Publication
 from harebell.client.patterns.outbox import OutboxEntry
+from harebell.client.patterns.outbox_rows import prepared
 from harebell.protocol.v091 import Properties
 
 __all__ = ["SQLiteOutbox"]
@@ -26,7 +25,6 @@ __all__ = ["SQLiteOutbox"]
 T = TypeVar("T")
 
 BUSY: Final = 30.0  # seconds to wait for the program's transactions
-PERSISTENT: Final = 2
 _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS {table} (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -94,12 +92,7 @@ class SQLiteOutbox:
                 "outbox.put: no transaction has begun on this connection, which commits each statement by itself: "
                 'execute "BEGIN" first'
             )
-        message = with_key(body, uuid.uuid4().hex if key is None else key)
-        if message.properties.delivery_mode is None:
-            properties = copy_of_properties(message.properties)
-            properties.delivery_mode = PERSISTENT
-            message = Message(message.body, properties=properties)
-        raw, body_bytes = encoded(message)
+        raw, body_bytes = prepared(body, key)
         cursor = db.execute(
             f"INSERT INTO {self._table} (exchange, routing_key, mandatory, properties, body) VALUES (?, ?, ?, ?, ?)",
             (exchange, routing_key, int(mandatory), raw, body_bytes),
