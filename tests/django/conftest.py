@@ -1,8 +1,12 @@
-"""Django, set up once for these tests: a database and a cache in a folder, and tasks on each broker."""
+"""Django, set up once for these tests: a database and a cache in a folder, and tasks on each broker.
+
+The database is SQLite; where HAREBELL_TEST_POSTGRES is set, it is that one: "folder of the socket, user, name".
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import threading
 import time
@@ -19,18 +23,25 @@ from tests.client.conftest import broker_url, harebell_url  # noqa: F401
 
 FOLDER = Path(tempfile.mkdtemp(prefix="harebell-django-"))
 
+
+def database() -> dict[str, Any]:
+    """Django's settings of the tests' database."""
+    if where := os.environ.get("HAREBELL_TEST_POSTGRES"):
+        host, user, name = where.split(",")
+        return {"ENGINE": "django.db.backends.postgresql", "HOST": host, "USER": user, "NAME": name}
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(FOLDER / "database"),
+        "OPTIONS": {"timeout": 30},
+    }
+
+
 if not settings.configured:
     settings.configure(
         SECRET_KEY="of a test",
         USE_TZ=True,
         INSTALLED_APPS=["harebell.django"],
-        DATABASES={
-            "default": {
-                "ENGINE": "django.db.backends.sqlite3",
-                "NAME": str(FOLDER / "database"),
-                "OPTIONS": {"timeout": 30},
-            }
-        },
+        DATABASES={"default": database()},
         CACHES={"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}},
         TASKS={"default": {"BACKEND": "harebell.django.TaskBackend", "OPTIONS": {"url": "amqp://127.0.0.1:9/"}}},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 import uuid
@@ -314,6 +315,26 @@ def test_the_outbox_without_a_broker(configure: Configure, work: Work) -> None:
     wait_for(lambda: OutboxTask.objects.count() == 0)
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server that ends connections")
+def test_a_worker_outlives_its_connections_to_the_database(
+    configure: Configure, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server restarts while the worker has nothing to do but to look into the outbox."""
+    monkeypatch.setattr("harebell.django.worker.process.RELAY_SECONDS", 0.02)
+    backend = configure(enqueue="outbox", results="database")
+    work(backend, concurrency=1)
+    finished(jobs.add.enqueue(1, 2))
+    with connection.cursor() as cursor:
+        for _ in range(20):
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            time.sleep(0.02)
+    outbox.store(backend_record(backend), None)
+    wait_for(lambda: OutboxTask.objects.count() == 0)
+
+
 def test_what_is_relayed_twice_is_run_once(configure: Configure, work: Work) -> None:
     """A process died between the confirm and the deletion of its row."""
     backend = configure(enqueue="outbox", results="database")
@@ -466,4 +487,4 @@ def test_the_tables_are_those_of_the_migrations() -> None:
     output = StringIO()
     call_command("makemigrations", "harebell", check=True, dry_run=True, stdout=output)
     assert "No changes" in output.getvalue()
-    assert connection.vendor == "sqlite"
+    assert connection.vendor == ("postgresql" if os.environ.get("HAREBELL_TEST_POSTGRES") else "sqlite")

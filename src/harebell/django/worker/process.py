@@ -26,7 +26,7 @@ from harebell.django.framework import base
 from harebell.django.messages import DUE, UnknownTask, message_of, read, result_of
 from harebell.django.publishing import Broker
 from harebell.django.topology import MAX_DELAY
-from harebell.django.worker.running import Runner
+from harebell.django.worker.running import Runner, call
 
 __all__ = ["WorkerProcess"]
 
@@ -252,7 +252,7 @@ class WorkerProcess:
             self.counts["succeeded"] += 1
 
     async def _is_finished(self, id: str) -> bool:
-        known = await asyncio.get_running_loop().run_in_executor(self._threads, self._backend.results.get, id)
+        known = await asyncio.get_running_loop().run_in_executor(self._threads, call, self._backend.results.get, [id])
         return known is not None and known["status"] in FINISHED
 
     async def _unreadable(self, broker: Broker, delivery: Delivery, error: Exception) -> None:
@@ -269,7 +269,7 @@ class WorkerProcess:
         record["status"] = str(base.TaskResultStatus.FAILED.value)
         record["finished_at"] = timezone.now().isoformat()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self._backend.results.save, record)
+        await loop.run_in_executor(self._threads, call, self._backend.results.save, [record])
 
     async def _relay(self) -> None:
         """Publish what other processes have left in the outbox, and delete old results."""
@@ -278,9 +278,9 @@ class WorkerProcess:
         while True:
             try:
                 if self._options.enqueue == "outbox":
-                    await loop.run_in_executor(self._threads, self._backend.relay_outbox)
+                    await loop.run_in_executor(self._threads, call, self._backend.relay_outbox)
                 if clean is not None:
-                    await loop.run_in_executor(self._threads, clean)
+                    await loop.run_in_executor(self._threads, call, clean)
             except asyncio.CancelledError:
                 raise
             except Exception:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from inspect import iscoroutinefunction
 from traceback import format_exception
@@ -21,7 +21,7 @@ from harebell.django.framework import base, normalize_json, signals
 from harebell.django.messages import record_of
 from harebell.django.results import Results
 
-__all__ = ["Runner"]
+__all__ = ["Runner", "call"]
 
 logger = logging.getLogger("harebell.django")
 
@@ -55,7 +55,7 @@ class Runner:
             if iscoroutinefunction(task.func):
                 value = await task.func(*arguments, *result.args, **result.kwargs)
             else:
-                value = await in_thread(_call, task.func, [*arguments, *result.args], result.kwargs)
+                value = await in_thread(call, task.func, [*arguments, *result.args], result.kwargs)
             object.__setattr__(result, "_return_value", normalize_json(value))
         except asyncio.CancelledError:
             raise  # the worker is killed: the broker delivers the task again
@@ -114,9 +114,10 @@ def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any
     return in_thread
 
 
-def _call(function: Callable[..., Any], arguments: list[Any], kwargs: dict[str, Any]) -> Any:
+def call(function: Callable[..., Any], arguments: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    """What the function gives, in this thread; a connection to the database that has broken is opened again."""
     close_old_connections()
     try:
-        return function(*arguments, **kwargs)
+        return function(*arguments, **(kwargs or {}))
     finally:
         close_old_connections()
