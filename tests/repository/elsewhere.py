@@ -8,6 +8,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "__init__.py": "client/test_messages.py",
     "__main__.py": "cli/test_main.py",
     "admin/about.py": "admin/resources/test_node.py",
+    "admin/audit.py": "admin/resources/test_audit.py",
     "admin/certificates.py": "admin/resources/test_node.py",
     "admin/context.py": "admin/test_management.py",
     "admin/documents/endpoints.py": "admin/documents/test_openapi.py",

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from harebell.admin.audit import record
 from harebell.admin.console import Files
 from harebell.admin.context import Context, Listener
 from harebell.admin.documents.endpoints import ENDPOINTS
 from harebell.admin.history.machine import Gauges
 from harebell.admin.http.app import App
-from harebell.admin.http.requests import Request
 from harebell.admin.http.server import Server
 from harebell.broker import Broker
 from harebell.broker.net.listening import dialled_host, shown_host
@@ -75,7 +75,7 @@ class Management:
         node = broker.node
         listeners = [Listener(*each) for each in broker.listeners]
         context = self._context = Context(node, Gauges(node, broker.folder), listeners, _certificate(broker.tls))
-        app = App(context, ENDPOINTS, context.gate, _nothing, pages=Files().answer)
+        app = App(context, ENDPOINTS, context.gate, record, pages=Files().answer)
         try:
             if self.port is not None:
                 self.port = await self._listen(app, self.port, None)
@@ -123,10 +123,6 @@ class Management:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
-
-
-def _nothing(request: Request, status: int) -> None:
-    pass
 
 
 def _certificate(tls: Tls | None) -> str | Path | None:

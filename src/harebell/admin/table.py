@@ -10,6 +10,7 @@ from typing import Final
 
 from harebell.admin.http.endpoint import Endpoint, Needs
 from harebell.admin.resources import (
+    audit,
     bindings,
     connections,
     definitions,
@@ -226,6 +227,7 @@ SHOVELS: Final = (
 )  # fmt: skip
 
 WATCHING: Final = (
+    Endpoint("GET", "/api/audit", M, audit.listed, "Who changed what, from where, newest first: an administrator sees all, others what is of their virtual hosts", rabbitmq=False, query=f"user, vhost, kind, act, outcome, since, until, {LISTED}"),
     Endpoint("GET", "/api/events", M, events.stream, "Server-sent events without an end: rows of objects with their rates, and changes", rabbitmq=False, query="topics", listens=True),
 )  # fmt: skip
 METRICS: Final = (

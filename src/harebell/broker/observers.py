@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, Protocol
 
+from harebell.broker.audit import AuditLog, Origin
 from harebell.broker.clients import Channel, Connection, Subscription
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
@@ -44,15 +45,20 @@ class Listener(Protocol):
     """A listener, notified of changes once they are made, inside the batch that makes them.
 
     `acting` is the user in whose name the current change is made, where the method is not told: INTERNAL_USER, unless
-    an operator's request is being processed.
+    an operator's request is being processed. `origin` says more of a client's request, and is None otherwise.
     """
 
     acting: str
+    origin: Origin | None
+    audit: AuditLog
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` at each event from now on."""
 
     def unwatch(self, watcher: Watcher) -> None: ...
+    def act(self, vhost: str, kind: str, name: str, act: str, *, refused: str = "") -> None:
+        """An act that has no event was done, or one was refused."""
+
     def prepare_vhost(self, vhost: VhostFacts) -> None:
         """Make what the listener needs in a virtual host, before it is used."""
 

@@ -31,6 +31,7 @@ from harebell.admin.http.refusals import refusal_of
 from harebell.admin.http.requests import Request, read_query
 from harebell.admin.login.gate import Gate, check_site
 from harebell.admin.login.users import User
+from harebell.broker.audit import Origin
 from harebell.broker.observers import INTERNAL_USER
 from harebell.broker.slices import Work
 from harebell.errors import HarebellError
@@ -42,8 +43,8 @@ log = logging.getLogger("harebell.admin")
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Pages = Callable[[str, bytes, Mapping[str, str]], Answer | None]
 """Gives the answers to requests for pages, by method, raw path and headers: no login is needed for them."""
-Audit = Callable[[Request, int], None]
-"""Notified of each request that may have changed something, with the status of its answer."""
+Audit = Callable[[Request, Refused | None], None]
+"""Notified of each request that may have changed something, with its refusal, or None when it was done."""
 
 HEADERS: Final = (
     (b"cache-control", b"no-store"),
@@ -133,18 +134,22 @@ class App:
         query = read_query(scope.get("query_string", b""))
         secure = scope.get("scheme") == "https"
         request = Request(self._context, user, method, endpoint.path, names, query, headers, secure)
+        if method not in CHANGING:
+            return await self._checked(endpoint, request, receive)
+        try:
+            answer = await self._checked(endpoint, request, receive)
+        except Refused as refused:
+            self._audit(request, refused)
+            raise
+        self._audit(request, None)
+        return answer
+
+    async def _checked(self, endpoint: Endpoint, request: Request, receive: Receive) -> Answer | Stream:
+        """Check what the endpoint needs, read the body, and run the handler. Raises Refused."""
         check(endpoint.needs, request)
         if endpoint.reads:
-            request.body = await self._bodies.read(headers, receive, endpoint.body)
-        if method not in CHANGING:
-            return await self._run(endpoint, request)
-        try:
-            answer = await self._run(endpoint, request)
-        except Refused as refused:
-            self._audit(request, refused.status)
-            raise
-        self._audit(request, answer.status if isinstance(answer, Answer) else 200)
-        return answer
+            request.body = await self._bodies.read(request.headers, receive, endpoint.body)
+        return await self._run(endpoint, request)
 
     def _find(self, method: str, raw_path: bytes) -> tuple[Endpoint | None, Mapping[str, str]]:
         """The endpoint and the names in the path; for OPTIONS none, and the methods. Raises Refused."""
@@ -179,8 +184,9 @@ class App:
         """The handler's work; each step is done in the name of the user, and others have their own in between."""
         events, user = self._node.events, request.user.name
         result: Answer | Stream | None = None
+        origin = Origin(user, request.user.host, "http")
         try:
-            events.acting = user
+            events.acting, events.origin = user, origin
             done = endpoint.run(request)
             if isinstance(done, Generator):
                 while True:
@@ -189,9 +195,9 @@ class App:
                     except StopIteration as end:
                         result = end.value
                         break
-                    events.acting = INTERNAL_USER
+                    events.acting, events.origin = INTERNAL_USER, None
                     yield
-                    events.acting = user
+                    events.acting, events.origin = user, origin
             else:
                 result = done
             if not answered.done():
@@ -204,7 +210,7 @@ class App:
         except Exception as error:
             _fail(answered, error)
         finally:
-            events.acting = INTERNAL_USER
+            events.acting, events.origin = INTERNAL_USER, None
 
 
 def _fail(answered: asyncio.Future[Answer | Stream], error: Exception) -> None:

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from harebell.admin.answers import Refused
 from harebell.admin.login.sessions import Sessions
 from harebell.admin.login.users import User
+from harebell.broker.audit import Origin
 from harebell.broker.auth.users import is_loopback
 from harebell.broker.auth.verifier import Verdict
 from harebell.broker.node import Node
@@ -94,7 +95,15 @@ class Gate:
             raise Refused(429, "too_many_requests", "Too many logins wait: try again later", headers=RETRY)
         if not verdict:
             log.warning("%s: login refused: user '%s'", host, printable(name, 255))
+            self._note(name, host)
             raise _refused("Login failed")
+
+    def _note(self, name: str, host: str) -> None:
+        """Record a wrong password."""
+        events = self._node.events
+        events.origin = Origin("", host, "http")
+        events.act("", "login", name, "login", refused="Login failed")
+        events.origin = None
 
     def admit(self, name: str, headers: Mapping[str, str], host: str, session: str | None = None) -> User:
         """The user of that name, who has proved to be it. Raises Refused when it may not use the API from there."""

@@ -5,7 +5,8 @@ their forms are those of RabbitMQ's plugin rabbitmq_event_exchange, so arguments
 no queue is bound for is cheap, and without `Broker(events=True)` events are not built.
 
 Each change calls a method of its `observers.Listener`; the message is delivered at the end of the batch. Watchers in
-the same process (`watch`) get the same events as they happen, also while none are published.
+the same process (`watch`) get the same events as they happen, also while none are published. The audit log has the
+changes of objects, also while events are off.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, cast
 
+from harebell.broker.audit import AuditLog, Origin, requested
 from harebell.broker.clients import Channel, Connection, Subscription
 from harebell.broker.observers import INTERNAL_USER, VhostFacts, Watcher
 from harebell.broker.queues.base import Queue
@@ -61,6 +63,8 @@ class Events:
     def __init__(self, *, on: bool, clock: Callable[[], float] = time.time) -> None:
         self.published = self.on = on
         self.acting = INTERNAL_USER
+        self.origin: Origin | None = None
+        self.audit = AuditLog()
         self._watchers: tuple[Watcher, ...] = ()
         self._clock = clock
         self._node_name = ""
@@ -78,11 +82,19 @@ class Events:
         self._watchers = tuple(each for each in self._watchers if each is not watcher)
         self.on = self.published or bool(self._watchers)
 
-    def emit(self, name: str, headers: Mapping[str, FieldValue]) -> None:
+    def act(self, vhost: str, kind: str, name: str, act: str, *, refused: str = "") -> None:
+        """Record an act that has no event, or one that was refused."""
+        origin = self.origin or Origin("", "", "")
+        self.audit.add(int(self._clock() * 1000), origin, vhost, kind, name, act, refused=refused)
+
+    def emit(self, name: str, headers: Mapping[str, FieldValue], *, recorded: bool = True) -> None:
         """Publish an event; do nothing while events are off, so that callers need no check.
 
-        A caller outside a batch (a timer's callback is inside one) calls `Batch.end` afterwards.
+        A caller outside a batch (a timer's callback is inside one) calls `Batch.end` afterwards. `recorded`: the audit
+        log has it too, if it is an act.
         """
+        if recorded:
+            self.audit.add_event(int(self._clock() * 1000), self.origin, name, headers, INTERNAL_USER)
         if not self.on:
             return
         for watcher in self._watchers:
@@ -140,6 +152,9 @@ class Events:
 
     def authenticated(self, connection: Connection, mechanism: str, user: str, error: str = "") -> None:
         """Emit the login of `user`, or its refusal with `error`."""
+        if error:
+            origin = requested("", connection.peer, connection.protocol)
+            self.audit.add(int(self._clock() * 1000), origin, "", "login", user, "login", refused=error)
         if self.on:
             headers: dict[str, FieldValue] = {
                 **_ends(connection),
@@ -191,20 +206,19 @@ class Events:
             self.emit("consumer.deleted", _consumer(consumer))
 
     def queue_created(self, vhost: str, queue: Queue, user: str) -> None:
-        if self.on:
-            self.emit(
-                "queue.created",
-                {
-                    "vhost": vhost,
-                    "name": queue.name,
-                    "durable": queue.durable,
-                    "auto_delete": queue.auto_delete,
-                    "exclusive": queue.exclusive,
-                    "arguments": _terms(queue.arguments),
-                    "owner_pid": "" if queue.owner is None else queue.owner.pid,
-                    "user_who_performed_action": user,
-                },
-            )
+        self.emit(
+            "queue.created",
+            {
+                "vhost": vhost,
+                "name": queue.name,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "exclusive": queue.exclusive,
+                "arguments": _terms(queue.arguments),
+                "owner_pid": "" if queue.owner is None else queue.owner.pid,
+                "user_who_performed_action": user,
+            },
+        )
 
     def queue_deleted(self, vhost: str, queue: Queue, user: str) -> None:
         self.emit("queue.deleted", {"vhost": vhost, "name": queue.name, "user_who_performed_action": user})
@@ -230,42 +244,41 @@ class Events:
             },
         )
 
-    def exchange_created(self, vhost: str, exchange: Exchange, user: str) -> None:
-        if self.on:
-            self.emit(
-                "exchange.created",
-                {
-                    "vhost": vhost,
-                    "name": exchange.name,
-                    "type": exchange.type,
-                    "durable": exchange.durable,
-                    "auto_delete": exchange.auto_delete,
-                    "internal": exchange.internal,
-                    "arguments": _terms(exchange.arguments),
-                    "policy": "",
-                    "user_who_performed_action": user,
-                },
-            )
+    def exchange_created(self, vhost: str, exchange: Exchange, user: str, *, recorded: bool = True) -> None:
+        self.emit(
+            "exchange.created",
+            {
+                "vhost": vhost,
+                "name": exchange.name,
+                "type": exchange.type,
+                "durable": exchange.durable,
+                "auto_delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": _terms(exchange.arguments),
+                "policy": "",
+                "user_who_performed_action": user,
+            },
+            recorded=recorded,
+        )
 
     def exchange_deleted(self, vhost: str, name: str, user: str) -> None:
         self.emit("exchange.deleted", {"vhost": vhost, "name": name, "user_who_performed_action": user})
 
     def binding(self, what: str, vhost: str, binding: Binding, user: str) -> None:
         """Emit that the binding was created or deleted (`what`)."""
-        if self.on:
-            self.emit(
-                f"binding.{what}",
-                {
-                    "source_name": binding.source,
-                    "source_kind": "exchange",
-                    "destination_name": binding.destination.name,
-                    "destination_kind": binding.destination.kind,
-                    "routing_key": binding.binding_key,
-                    "arguments": _terms(binding.arguments),
-                    "vhost": vhost,
-                    "user_who_performed_action": user,
-                },
-            )
+        self.emit(
+            f"binding.{what}",
+            {
+                "source_name": binding.source,
+                "source_kind": "exchange",
+                "destination_name": binding.destination.name,
+                "destination_kind": binding.destination.kind,
+                "routing_key": binding.binding_key,
+                "arguments": _terms(binding.arguments),
+                "vhost": vhost,
+                "user_who_performed_action": user,
+            },
+        )
 
     def prepare_vhost(self, vhost: VhostFacts) -> None:
         """Declare the event exchange, in vhost "/"."""
@@ -274,10 +287,9 @@ class Events:
 
     def vhost_created(self, vhost: VhostFacts) -> None:
         """Emit the exchanges that every virtual host has, then the virtual host, in RabbitMQ's order."""
-        if not self.on:
-            return
-        for exchange in vhost.router.exchanges:
-            self.exchange_created(vhost.name, exchange, self.acting)
+        if self.on:
+            for exchange in vhost.router.exchanges:
+                self.exchange_created(vhost.name, exchange, self.acting, recorded=False)
         it = vhost.definition
         tags = it.tags or ()
         description = it.description or ""
@@ -318,14 +330,12 @@ class Events:
 
     def parameter(self, what: str, parameter: Parameter) -> None:
         """Emit that the parameter was set or cleared (`what`). Limits of virtual hosts are two events."""
-        if not self.on:
-            return
         value = cast("Table", {"value": parameter.value} if what == "set" else {})
         about: dict[str, FieldValue] = {"name": parameter.name, "user_who_performed_action": self.acting}
         self.emit(f"parameter.{what}", {**about, **value, "component": parameter.component, "vhost": parameter.vhost})
         if parameter.component == "vhost-limits":
             limits = cast("Table", parameter.value if what == "set" else {})
-            self.emit(f"vhost.limits.{what}", {**limits, **about})
+            self.emit(f"vhost.limits.{what}", {**limits, **about}, recorded=False)
 
     def global_parameter(self, name: str, value: object) -> None:
         """Emit that the global parameter was set; a cleared one has no value, and RabbitMQ says "set" of that too."""
@@ -345,13 +355,13 @@ class Events:
         about = _policy(policy.vhost, policy.name, self.acting)
         if operator:
             self.emit("parameter.set", {**about, "component": "operator_policy", "value": value})
-        self.emit("policy.set", {**about, **value})
+        self.emit("policy.set", {**about, **value}, recorded=not operator)
 
     def policy_cleared(self, vhost: str, name: str, *, operator: bool) -> None:
         about = _policy(vhost, name, self.acting)
         if operator:
             self.emit("parameter.cleared", {**about, "component": "operator_policy"})
-        self.emit("operator.policy.cleared" if operator else "policy.cleared", about)
+        self.emit("operator.policy.cleared" if operator else "policy.cleared", about, recorded=not operator)
 
     def alarm(self, what: str, resource: str) -> None:
         """Emit that the alarm was set or cleared (`what`)."""

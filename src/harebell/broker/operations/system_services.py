@@ -32,6 +32,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
+from harebell.broker.audit import Origin, performed
 from harebell.broker.auth import Access
 from harebell.broker.message import Address, Message
 from harebell.broker.node import Node
@@ -76,6 +77,10 @@ class Requester(Owner, Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def origin(self) -> Origin:
+        """Who asks, for the audit log."""
+
     def lease(self, channel: int, asked: LeaseRequest) -> list[int]:
         """Grant deliveries of that channel a lease. Returns their tags."""
 
@@ -176,7 +181,7 @@ def _administer(connection: Requester, request: Content) -> Steps[bytes]:
     address = connection.vhost.reply_queues.get(request.decode_properties().reply_to or "")
     if command is not None and command.secret and (address is None or address.owner is not connection):
         raise PreconditionFailed(f"the answer to '{does}' has hashes of passwords: ask for it with a direct reply")
-    answer = yield from administering(node, asked)
+    answer = yield from performed(node.events, connection.origin, administering(node, asked))
     if COMMANDS[asked["do"]].changes:
         about = ", ".join(f"{field} {asked[field]!r}" for field in ("name", "user", "vhost") if field in asked)
         log.info("%s: user '%s' did %s: %s", connection.name, user, does, about)

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from harebell.broker.audit import Origin, performing, requested
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
 from harebell.broker.counts import AMQP010, ChannelCounts
 from harebell.broker.forwarding import Sink
@@ -144,6 +145,12 @@ class Session:
         self._timeouts = ConsumerTimeouts(self.deliveries)
         self._behind: list[Sent] | None = None  # sent while commands of earlier are being sent again
         self._failure: AmqpError | None = None  # to be told when it is attached again
+
+    @property
+    def origin(self) -> Origin:
+        """Who asks, for the audit log."""
+        connection = self.connection
+        return requested(connection.user, connection.peer, connection.protocol)
 
     # -- as a channel, for lists and events ----------------------------------------------------------------------
 
@@ -421,7 +428,8 @@ class Session:
         elif (of_dtx := DTX_HANDLERS.get(kind)) is not None:
             outcome = of_dtx(self.dtx, number, command)
         elif (declaring := TOPOLOGY_HANDLERS.get(kind)) is not None:
-            outcome = declaring(self._topology, number, command)
+            with performing(self.node.events, self.origin, self.vhost.name, command):
+                outcome = declaring(self._topology, number, command)
         else:
             raise NotImplemented540(f"{command.NAME} is not implemented")
         if isinstance(outcome, Struct):

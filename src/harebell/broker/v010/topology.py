@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias, cast
 
+from harebell.broker.audit import Origin, performed
 from harebell.broker.auth import Access
 from harebell.broker.connections.consume_arguments import refuse_selector
+from harebell.broker.node import Node
 from harebell.broker.queues.base import NO_LOCAL, Owner, Queue
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.slices import Work
@@ -54,9 +56,12 @@ class Deleting(Protocol):
 class TopologySession(Owner, Protocol):
     """The session of the commands."""
 
+    node: Node
     vhost: VirtualHost
     access: Access
 
+    @property
+    def origin(self) -> Origin: ...
     @property
     def subscriptions(self) -> Deleting: ...
     def work(self, number: int, command: Command, work: Work) -> None:
@@ -84,6 +89,10 @@ class Topology:
     def __init__(self, session: TopologySession) -> None:
         self._session = session
         self._vhost = session.vhost
+
+    def _work(self, number: int, command: Command, work: Work) -> None:
+        """Do long work in the client's name."""
+        self._session.work(number, command, performed(self._session.node.events, self._session.origin, work))
 
     # -- exchanges -----------------------------------------------------------------------------------------------
 
@@ -146,7 +155,7 @@ class Topology:
         self._session.access.delete_exchange(name)
         if command.if_unused and exchange.is_bound:
             raise PreconditionFailed(f"exchange '{name}' is in use")
-        self._session.work(number, command, self._deleting_exchange(number, name))
+        self._work(number, command, self._deleting_exchange(number, name))
         return LATER
 
     def _deleting_exchange(self, number: int, name: str) -> Work:
@@ -292,7 +301,7 @@ class Topology:
         if command.if_empty or command.if_unused:  # what was found must still be so at the end
             self._vhost.delete_queue(queue, user=self._session.user)
             return None
-        self._session.work(number, command, self._deleting_queue(number, queue))
+        self._work(number, command, self._deleting_queue(number, queue))
         return LATER
 
     def _deleting_queue(self, number: int, queue: Queue) -> Work:
@@ -302,11 +311,12 @@ class Topology:
     def _queue_purge(self, number: int, command: c.QueuePurge) -> Outcome:
         queue = self.queue(command.queue, "queue.purge")
         self._session.access.read_queue("purge", queue.name)
-        self._session.work(number, command, self._purging(number, queue))
+        self._work(number, command, self._purging(number, queue))
         return LATER
 
     def _purging(self, number: int, queue: Queue) -> Work:
         yield from queue.purging()
+        self._session.node.events.act(self._vhost.name, "queue", queue.name, "purged")
         self._session.complete(number, number)
 
     def _queue_query(self, number: int, command: c.QueueQuery) -> Outcome:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from harebell.broker.audit import performing
 from harebell.broker.connections.consume_arguments import check_consume_arguments, selector_of
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
 from harebell.broker.connections.settling import counted, rejected_in_steps, returning
@@ -91,7 +92,8 @@ class Channel:
         if handler is not None:
             handler(self, method)
         elif declaring is not None:
-            declaring(self._topology, method)
+            with performing(self.connection.node.events, self.connection.origin, self.vhost.name, method):
+                declaring(self._topology, method)
 
     def reply(self, method: m.Method) -> None:
         self.connection.send(self.number, method)

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from harebell.broker.audit import Origin, requested
 from harebell.broker.connections.base import CLOSING_TIMEOUT, BaseConnection
 from harebell.broker.connections.deferred_input import DeferredInput
 from harebell.broker.connections.phase import Phase
@@ -173,6 +174,11 @@ class Connection(BaseConnection["m.Method | Content | OversizedContent"]):
                 self.end()
             case _:
                 self._handshake.handle(method)
+
+    @property
+    def origin(self) -> Origin:
+        """Who asks, for the audit log."""
+        return requested(self.user, self.peer, self.protocol)
 
     @property
     def frame_max(self) -> int:

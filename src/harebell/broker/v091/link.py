@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from harebell.broker.audit import Origin
 from harebell.broker.auth import Access
 from harebell.broker.batch import Batch
 from harebell.broker.clients import Connection
@@ -28,6 +29,10 @@ class Link(Connection, Protocol):
     engine: Engine
     writable: bool
     exclusive_queues: list[Queue]
+
+    @property
+    def origin(self) -> Origin:
+        """Who asks, for the audit log."""
 
     def work(self, number: int, method: m.Method, work: Work) -> None:
         """Process a long method of a channel in slices; the connection's input waits until that is done.

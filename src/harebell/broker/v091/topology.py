@@ -6,9 +6,10 @@ A handler is found by the type of the method (`HANDLERS`, at the end), as the ch
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from harebell.broker.audit import performed
 from harebell.broker.connections.consume_arguments import refuse_selector
 from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
@@ -41,6 +42,11 @@ class Topology:
         self._vhost = channel.connection.vhost
         self._last_queue = ""
 
+    def _work(self, method: m.Method, work: Work) -> None:
+        """Do long work in the client's name."""
+        events = self._connection.node.events
+        self._connection.work(self._channel.number, method, performed(events, self._connection.origin, work))
+
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
         name = _stripped(method.exchange)
         if not method.passive:
@@ -65,7 +71,7 @@ class Topology:
             self._vhost.delete_exchange(name, if_unused=True, user=self._connection.user)
             self._exchange_deleted(method.no_wait)
         else:
-            self._connection.work(self._channel.number, method, self._delete_exchange(name, method.no_wait))
+            self._work(method, self._delete_exchange(name, method.no_wait))
 
     def _delete_exchange(self, name: str, no_wait: bool) -> Work:
         yield from self._vhost.deleting_exchange(name, user=self._connection.user)
@@ -149,10 +155,11 @@ class Topology:
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
         queue = self.readable_queue("purge", method.queue)
-        self._connection.work(self._channel.number, method, self._purge(queue.purging(), method.no_wait))
+        self._work(method, self._purge(queue, method.no_wait))
 
-    def _purge(self, purging: Generator[None, None, int], no_wait: bool) -> Work:
-        count = yield from purging
+    def _purge(self, queue: Queue, no_wait: bool) -> Work:
+        count = yield from queue.purging()
+        self._connection.node.events.act(self._vhost.name, "queue", queue.name, "purged")
         if not no_wait:
             self._channel.reply(m.QueuePurgeOk(count))
 
@@ -173,7 +180,7 @@ class Topology:
                 self._vhost.delete_queue(queue, answer, user=self._connection.user)
             else:
                 work = self._vhost.deleting_queue(queue, answer, user=self._connection.user)
-                self._connection.work(self._channel.number, method, work)
+                self._work(method, work)
         else:
             answer(0)
 

@@ -1,0 +1,198 @@
+"""The audit log: which acts are recorded, with what, for whom, and that it is bounded and has no secret."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harebell.protocol.v091 import methods as m
+from tests.admin.kit import Api, ApiThread
+from tests.wire import Wire
+
+SECRET = "marker-of-a-secret"
+MAX = {"pattern": "^q", "definition": {"max-length": 5}}
+
+Record = dict[str, Any]
+
+
+def latest(api: Api, after: int) -> list[Record]:
+    """The records after that one, the oldest first."""
+    return [each for each in reversed(api.get("/api/audit")) if each["number"] > after]
+
+
+def newest(api: Api) -> int:
+    return max((each["number"] for each in api.get("/api/audit")), default=0)
+
+
+def facts(it: Record) -> tuple[str, ...]:
+    return tuple(it[name] for name in ("user", "protocol", "vhost", "kind", "name", "act", "outcome"))
+
+
+HTTP: list[tuple[str, str, Any, tuple[str, str, str]]] = [
+    ("PUT", "/api/queues/%2F/q", {}, ("queue", "q", "created")),
+    ("DELETE", "/api/queues/%2F/q/contents", None, ("queue", "q", "purged")),
+    ("PUT", "/api/exchanges/%2F/x", {"type": "topic"}, ("exchange", "x", "created")),
+    ("POST", "/api/bindings/%2F/e/x/q/q", {"routing_key": "k"}, ("binding", "x -> q", "created")),
+    ("DELETE", "/api/bindings/%2F/e/x/q/q/k", None, ("binding", "x -> q", "deleted")),
+    ("PUT", "/api/policies/%2F/p", MAX, ("policy", "p", "set")),
+    ("DELETE", "/api/policies/%2F/p", None, ("policy", "p", "cleared")),
+    ("PUT", "/api/operator-policies/%2F/p", MAX, ("operator.policy", "p", "set")),
+    ("DELETE", "/api/operator-policies/%2F/p", None, ("operator.policy", "p", "cleared")),
+    ("PUT", "/api/parameters/c/%2F/p", {"value": {"uri": SECRET}}, ("parameter", "p", "set")),
+    ("DELETE", "/api/parameters/c/%2F/p", None, ("parameter", "p", "cleared")),
+    ("PUT", "/api/vhost-limits/%2F/max-queues", {"value": 99}, ("parameter", "limits", "set")),
+    ("DELETE", "/api/exchanges/%2F/x", None, ("exchange", "x", "deleted")),
+    ("DELETE", "/api/queues/%2F/q", None, ("queue", "q", "deleted")),
+]
+
+
+def test_an_act_over_http_is_one_record(api: Api) -> None:
+    for method, path, body, (kind, name, act) in HTTP:
+        before = newest(api)
+        assert api(method, path, body).status < 300, path
+        found = latest(api, before)
+        assert [facts(each) for each in found] == [("guest", "http", "/", kind, name, act, "done")], path
+        assert found[0]["peer"] == "127.0.0.1"
+
+
+def test_acts_on_the_whole_broker(api: Api) -> None:
+    before = newest(api)
+    api.put("/api/vhosts/v")
+    api.put("/api/users/u", {"password": SECRET, "tags": "management"})
+    api.put("/api/users/u", {"password": SECRET + "2", "tags": "management"})
+    api.put("/api/permissions/v/u", {"configure": "c", "write": "", "read": ".*"})
+    api.put("/api/user-limits/u/max-channels", {"value": 7})
+    api.put("/api/global-parameters/g", {"value": SECRET})
+    api("DELETE", "/api/permissions/v/u")
+    api("DELETE", "/api/users/u")
+    api("DELETE", "/api/vhosts/v")
+    found = latest(api, before)
+    assert [(each["kind"], each["name"], each["act"]) for each in found if each["name"] != "guest"] == [
+        ("vhost", "v", "created"), ("user", "u", "created"), ("user.tags", "u", "set"),
+        ("user", "u", "password.changed"), ("permission", "u", "created"), ("user.limits", "u", "set"),
+        ("parameter", "g", "set"), ("permission", "u", "deleted"), ("user", "u", "deleted"), ("vhost", "v", "deleted"),
+    ]  # fmt: skip
+    assert {each["user"] for each in found} == {"guest"}
+    permissions = [each["details"] for each in found if (each["kind"], each["name"]) == ("permission", "u")]
+    assert permissions == [{"configure": "c", "write": "", "read": ".*"}, {}]
+
+
+METHODS: list[tuple[m.Method, type[m.Method], tuple[str, str, str]]] = [
+    (m.QueueDeclare("q"), m.QueueDeclareOk, ("queue", "q", "created")),
+    (m.ExchangeDeclare("x", "topic"), m.ExchangeDeclareOk, ("exchange", "x", "created")),
+    (m.QueueBind("q", "x", "k"), m.QueueBindOk, ("binding", "x -> q", "created")),
+    (m.QueueUnbind("q", "x", "k"), m.QueueUnbindOk, ("binding", "x -> q", "deleted")),
+    (m.QueuePurge("q"), m.QueuePurgeOk, ("queue", "q", "purged")),
+    (m.ExchangeDelete("x"), m.ExchangeDeleteOk, ("exchange", "x", "deleted")),
+    (m.QueueDelete("q"), m.QueueDeleteOk, ("queue", "q", "deleted")),
+]
+
+
+def test_an_act_over_amqp_0_9_1_is_one_record(api: Api, own: ApiThread) -> None:
+    with Wire(own.port) as wire:
+        wire.log_in()
+        wire.channel()
+        for method, answer, (kind, name, act) in METHODS:
+            before = newest(api)
+            wire.call(1, method, answer)
+            found = latest(api, before)
+            assert [facts(each) for each in found] == [("guest", "amqp 0-9-1", "/", kind, name, act, "done")]
+            assert found[0]["peer"].startswith("127.0.0.1:")
+
+
+def test_a_refusal_over_amqp_0_9_1_is_one_record_and_a_passive_declaration_none(api: Api, own: ApiThread) -> None:
+    api.put("/api/queues/%2F/q", {"durable": True})
+    before = newest(api)
+    with Wire(own.port) as wire:
+        wire.log_in()
+        wire.channel(1)
+        wire.channel(2)
+        wire.call(1, m.QueueDeclare("q"), m.ChannelClose)
+        wire.call(2, m.QueueDeclare("none", passive=True), m.ChannelClose)
+    (found,) = latest(api, before)
+    assert facts(found) == ("guest", "amqp 0-9-1", "/", "queue", "q", "created", "refused")
+    assert "inequivalent arg 'durable'" in found["reason"]
+
+
+def test_what_the_broker_does_by_itself_has_no_user(api: Api, own: ApiThread) -> None:
+    with Wire(own.port) as wire:
+        wire.log_in()
+        wire.channel()
+        wire.call(1, m.QueueDeclare("mine", exclusive=True), m.QueueDeclareOk)
+        before = newest(api)
+        wire.send(0, m.ConnectionClose(200, "", 0, 0))
+        wire.wait_end()
+    (found,) = latest(api, before)
+    assert (found["kind"], found["name"], found["act"], found["protocol"]) == ("queue", "mine", "deleted", "")
+
+
+@pytest.mark.parametrize(("method", "path", "body", "kind"), [
+    ("PUT", "/api/policies/%2F/p", {"pattern": "("}, "policy"),
+    ("PUT", "/api/users/u", {"password_hash": SECRET, "tags": ""}, "user"),
+    ("DELETE", "/api/queues/%2F/none", None, "queue"),
+    ("POST", "/api/definitions", {"users": [{"name": "u", "password_hash": SECRET}]}, "definitions"),
+])  # fmt: skip
+def test_a_refusal_over_http_is_one_record(api: Api, method: str, path: str, body: Any, kind: str) -> None:
+    before = newest(api)
+    assert api(method, path, body).status >= 400
+    (found,) = latest(api, before)
+    assert (found["kind"], found["outcome"]) == (kind, "refused")
+    assert SECRET not in json.dumps(found)
+
+
+def test_an_unauthorised_request_and_a_wrong_password_are_records(api: Api, own: ApiThread) -> None:
+    other = own.add_user("other", "management")
+    before = newest(api)
+    assert other("PUT", "/api/vhosts/v", {}).status == 401
+    assert own.api("other", SECRET)("PUT", "/api/vhosts/v", {}).status == 401
+    denied, login = latest(api, before)
+    assert facts(denied) == ("other", "http", "v", "vhost", "v", "set", "refused")
+    assert (login["kind"], login["name"], login["protocol"]) == ("login", "other", "http")
+    assert SECRET not in json.dumps(login)
+
+
+def test_no_secret_is_recorded(api: Api) -> None:
+    api.put("/api/users/u", {"password": SECRET, "tags": "x"})
+    api.put("/api/parameters/c/%2F/p", {"value": {"uri": SECRET}})
+    api.put("/api/global-parameters/g", {"value": SECRET})
+    hashes = [each["password_hash"] for each in api.get("/api/users")]
+    api("POST", "/api/definitions", api.get("/api/definitions"))
+    text = json.dumps(api.get("/api/audit"))
+    assert '"u"' in text
+    assert '"imported"' in text
+    assert not [each for each in (SECRET, *hashes) if each in text]
+
+
+def test_who_sees_what(api: Api, own: ApiThread) -> None:
+    api.put("/api/vhosts/v")
+    api.put("/api/vhosts/w")
+    for vhost in "vw":
+        api.put(f"/api/queues/{vhost}/q")
+    api.put("/api/permissions/v/guest", {"configure": "", "write": "", "read": ""})
+    for tag in ("management", "policymaker", "monitoring"):
+        user = own.add_user(tag, tag, vhosts=("v",))
+        seen = user.get("/api/audit")
+        assert {each["vhost"] for each in seen} == {"v"}
+        assert {each["kind"] for each in seen} == {"queue", "vhost"}
+    assert {each["vhost"] for each in api.get("/api/audit")} >= {"v", "w"}
+    assert own.add_user("nobody")("GET", "/api/audit").status == 401
+
+
+def test_filters_and_pages(api: Api) -> None:
+    for name in ("one", "two", "onetwo"):
+        api.put(f"/api/queues/%2F/{name}")
+    api("DELETE", "/api/queues/%2F/one")
+
+    def names(query: str) -> list[str]:
+        return [each["name"] for each in api.get(f"/api/audit?kind=queue&{query}")]
+
+    assert names("") == ["one", "onetwo", "two", "one"]
+    assert names("act=deleted") == ["one"]
+    assert names("name=two") == ["onetwo", "two"]
+    assert names("user=other") == names("outcome=refused") == names("vhost=v") == names("until=5") == []
+    assert names("since=5&user=guest&outcome=done&vhost=%2F") == names("")
+    page = api.get("/api/audit?kind=queue&page=2&page_size=3")
+    assert (page["total_count"], [each["name"] for each in page["items"]]) == (4, ["one"])
+    assert api("GET", "/api/audit?since=today").status == 400
