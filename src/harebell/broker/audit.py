@@ -71,7 +71,9 @@ class Act(NamedTuple):
 
     @property
     def size(self) -> int:
-        return RECORD_BYTES + sum(len(each) for each in self[2:] if isinstance(each, str))
+        """About its bytes of memory; a character beyond ASCII counts as the four that it may take."""
+        texts = (self.user, self.peer, self.vhost, self.name, self.reason, self.details)
+        return RECORD_BYTES + sum(len(each) if each.isascii() else 4 * len(each) for each in texts)
 
 
 class AuditLog:

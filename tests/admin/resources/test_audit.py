@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091 import Table, methods as m
+from harebell.protocol.v091.codec import PROTOCOL_HEADER
 from tests.admin.kit import Api, ApiThread
 from tests.wire import Wire
 
@@ -196,3 +197,29 @@ def test_filters_and_pages(api: Api) -> None:
     page = api.get("/api/audit?kind=queue&page=2&page_size=3")
     assert (page["total_count"], [each["name"] for each in page["items"]]) == (4, ["one"])
     assert api("GET", "/api/audit?since=today").status == 400
+
+
+def test_a_refused_login_over_amqp_is_a_record_without_its_password(api: Api, own: ApiThread) -> None:
+    before = newest(api)
+    with Wire(own.port) as wire:
+        wire.raw(PROTOCOL_HEADER)
+        wire.expect(m.ConnectionStart)
+        client: Table = {"capabilities": {"authentication_failure_close": True}}
+        wire.send(0, m.ConnectionStartOk(client, "PLAIN", f"\0guest\0{SECRET}".encode(), "en_US"))
+        wire.expect(m.ConnectionClose)
+    (found,) = latest(api, before)
+    assert facts(found) == ("", "amqp 0-9-1", "", "login", "guest", "login", "refused")
+    assert found["peer"].startswith("127.0.0.1:")
+    assert SECRET not in json.dumps(found)
+
+
+def test_an_act_by_the_service_for_administrators_is_its_clients(api: Api, own: ApiThread) -> None:
+    before = newest(api)
+    request = {"do": "add-vhost", "name": "v"}
+    with Wire(own.port) as wire:
+        wire.log_in()
+        wire.channel()
+        wire.publish("amq.system", "amq.administer", json.dumps(request).encode())
+        wire.barrier()
+    (found,) = latest(api, before)
+    assert facts(found) == ("guest", "amqp 0-9-1", "v", "vhost", "v", "created", "done")
