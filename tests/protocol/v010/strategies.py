@@ -130,13 +130,14 @@ FIELDS: dict[str, st.SearchStrategy[object]] = {
 }
 
 
-def of_compound(cls: type[C]) -> st.SearchStrategy[C]:
+def of_compound(cls: type[C], *, full: bool = False) -> st.SearchStrategy[C]:
+    """Some of its optional fields, or all of them."""
     parameters = inspect.signature(cls).parameters
     given: dict[str, st.SearchStrategy[object]] = {"sync": st.booleans()} if issubclass(cls, Command) else {}
     for name, kind in cls.LAYOUT:
         field: st.SearchStrategy[object] = of_compound(INNER[kind]) if kind in INNER else FIELDS[kind]
         optional = parameters[name].default is None and kind not in INNER
-        given[name] = st.one_of(st.none(), field) if optional else field
+        given[name] = st.one_of(st.none(), field) if optional and not full else field
     return st.builds(cls, **given)
 
 

@@ -113,7 +113,8 @@ def test_each_with_all_fields_and_with_none(cls: type[Compound], data: st.DataOb
     head = b"" if issubclass(cls, Struct) else (cls.KEY if issubclass(cls, Control) else cls.KEY + b"\1\0")  # type: ignore[attr-defined]
     bare = decode(cls, head + b"\0\0")
     assert decode(cls, encode(bare)) == bare
-    full = data.draw(strategies.of_compound(cls))
+    full = data.draw(strategies.of_compound(cls, full=True))
+    assert decode(cls, encode(full)) == full
     for wrong in (encode(full) + b"\0", encode(full)[:-1], head + b"\0\x80", head + b"\0", head + b"\xff\xff"):
         if cls.LAYOUT or wrong != encode(full):
             with pytest.raises(errors.RemoteProtocolError) as caught:
