@@ -12,6 +12,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("HAREBELL_MANAGEMENT", "no")
 
 pytest_plugins = [
+    "tests.fixtures.builds",
     "tests.fixtures.long",
     "tests.fixtures.measured",
     "tests.fixtures.order",

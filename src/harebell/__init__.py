@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from harebell.builds import choose
+
 if TYPE_CHECKING:
     from harebell import (
         blocking as blocking,
@@ -90,6 +92,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+build: Final = choose(__path__[0])  # before any other module of the package
 
 _MODULES: Final = ("blocking", "errors", "events", "middleware", "sessions")
 _HOMES: Final = {

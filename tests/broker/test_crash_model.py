@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, cast
@@ -79,7 +80,7 @@ class Crashes(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(journal, "PAGE_MESSAGES", PAGE)
         self.patch.setattr(journal, "RUN", 3)
-        self.patch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", SEGMENT_BYTES)  # type: ignore[arg-type]
+        self.patch.setattr("harebell.broker.store.store.QueueLog", partial(QueueLog, segment_bytes=SEGMENT_BYTES))
         self.wall = WALL
         self.clock = Clock()
         self.patch.setattr("time.time_ns", lambda: (self.wall + self.clock.now) * 1_000_000)  # expiry is on disk

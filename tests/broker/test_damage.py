@@ -12,6 +12,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -350,7 +351,7 @@ def test_every_damage_to_every_file(
     tmp_path: Path, stopped: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
-    monkeypatch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", 1500)  # type: ignore[arg-type]
+    monkeypatch.setattr("harebell.broker.store.store.QueueLog", partial(QueueLog, segment_bytes=1500))
     built = build(tmp_path, stopped=stopped)
     good = shutil.copytree(built.folder, tmp_path / "good")
     cases = list(targets(built))

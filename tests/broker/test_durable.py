@@ -336,6 +336,7 @@ class TestPages:
         assert rest(client) == fresh(4, 6)
         assert rest(at.kill()) == []
 
+    @pytest.mark.pure
     def test_a_long_backlog_is_on_disk(self, durable: Callable[..., Restarting]) -> None:
         at = durable()
         for body in range(20):

@@ -135,6 +135,7 @@ def test_an_error_ends_one_work(loop: Loop) -> None:
     assert log == ["a0", "a1"]
 
 
+@pytest.mark.pure
 def test_containers_are_emptied_in_steps(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "DISCARD", 2)
     loop.stopwatch.step = 1.0
@@ -145,6 +146,7 @@ def test_containers_are_emptied_in_steps(loop: Loop, monkeypatch: pytest.MonkeyP
     assert (len(many), len(few)) == (0, 0)
 
 
+@pytest.mark.pure
 def test_a_share_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "CHECK", 10)
     stopwatch = Stopwatch()

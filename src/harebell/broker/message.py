@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from harebell.protocol.v091 import Content
+from harebell.protocol.v091 import BaseContent, Content
 from harebell.protocol.v091.codec import END
 from harebell.protocol.v091.content import FLAGS_AT, stored_content
 from harebell.protocol.v091.fields import read_shortstr, write_shortstr
@@ -60,7 +60,7 @@ class Message:
     origin: bytes = b""
     number: bytes = b""
 
-    def __init__(self, address: Address, content: Content) -> None:
+    def __init__(self, address: Address, content: BaseContent) -> None:
         self.address = address
         self.content = content
 
@@ -68,7 +68,7 @@ class Message:
 class NumberedMessage(Message):
     __slots__ = ("number",)
 
-    def __init__(self, address: Address, content: Content, number: bytes) -> None:
+    def __init__(self, address: Address, content: BaseContent, number: bytes) -> None:
         self.address = address
         self.content = content
         self.number = number
@@ -80,7 +80,7 @@ class MarkedMessage(Message):
     def __init__(
         self,
         address: Address,
-        content: Content,
+        content: BaseContent,
         keys: tuple[str, ...] | None = None,
         bcc: tuple[str, ...] = (),
         *,
@@ -123,6 +123,9 @@ class Held:
 
     def __lt__(self, other: Held) -> bool:
         return self.position < other.position
+
+    def __hash__(self) -> int:  # for mypyc, whose classes that compare have none
+        return id(self)
 
     def renewed(self) -> Held:
         """Another entry for the same message, which is in no queue."""

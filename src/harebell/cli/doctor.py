@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from rich.table import Table
 
-from harebell import __version__
+from harebell import __version__, build
 from harebell.cli.server.folders import data_folder
 from harebell.cli.server_name import server_name
 from harebell.cli.terminal.consoles import new_console
@@ -92,9 +92,9 @@ def loop() -> Finding:
 
 
 def compiled() -> Finding:
-    spec = importlib.util.find_spec("harebell.protocol.v091.codec")
-    native = spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
-    return Finding("protocol", "ok", "compiled" if native else "pure Python")
+    if build == "stale":
+        return Finding("build", "note", "pure Python: sources were edited since they were compiled", "make fast")
+    return Finding("build", "ok", "compiled" if build == "compiled" else "pure Python")
 
 
 def spark() -> Iterator[Finding]:

@@ -102,6 +102,7 @@ def test_the_window_counts_what_came(kit: NodeKit) -> None:
     assert seen(client) == [b"7"]
 
 
+@pytest.mark.pure
 def test_a_long_way_between_two_messages_is_gone_in_steps(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "CHECK", 10)
     kit.stopwatch.step = 1.0

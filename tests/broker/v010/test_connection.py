@@ -202,7 +202,7 @@ def test_the_broker_closes(kit: Kit) -> None:
 def test_heartbeats_are_taken(kit: Kit) -> None:
     peer = kit.peer()
     client = peer.session()
-    peer.connection.receive_data(Connection.heartbeat_frame)
+    peer.connection.receive_data(peer.connection.heartbeat_frame)
     assert client.call(c.QueueDeclare("q")) in client.complete
 
 

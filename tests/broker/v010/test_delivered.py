@@ -12,6 +12,7 @@ from harebell.broker.queues.base import Queue
 from harebell.broker.v010 import delivered as module
 from harebell.broker.v010.delivered import Delivered, Unsettled, Windows
 from harebell.broker.v010.deliveries import ByNumber
+from harebell.protocol.v091 import Content
 from tests.fixtures.profiles import scaled
 
 QUEUES = [cast("Queue", object()), cast("Queue", object())]
@@ -36,7 +37,7 @@ ADDRESS = Address("", "q")
 
 
 def message() -> Message:
-    return Message(ADDRESS, cast("Any", None))
+    return Message(ADDRESS, Content(1, b"", b"", 0))
 
 
 SENT = st.tuples(st.just("send"), st.integers(0, 2), st.integers(1, 6), st.booleans())

@@ -18,9 +18,10 @@ from harebell.broker.v010.messages import Outgoing
 from harebell.broker.v010.outbox import BROWSING, IN_WINDOW, UNSETTLED, Outbox, Sent, SentTransfer
 from harebell.protocol.v010.frames import command_frames
 from harebell.protocol.v010.session import Session as State
+from harebell.protocol.v091 import Content
 
 KINDS = (UNSETTLED | IN_WINDOW, UNSETTLED, BROWSING, IN_WINDOW, 0)
-GIVEN = Message(Address("", "q"), cast("Any", None))
+GIVEN = Message(Address("", "q"), Content(1, b"", b"", 0))
 
 
 class Subscriber:

@@ -502,6 +502,7 @@ def test_lists_show_subscriptions(client: Client, kit: Kit) -> None:
     assert session.counts.publish == 1
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("size", [ALL, 30])
 @pytest.mark.parametrize("accept_mode", [0, 1])
 def test_a_backlog_on_disk(kit: Kit, monkeypatch: pytest.MonkeyPatch, size: int, accept_mode: int) -> None:

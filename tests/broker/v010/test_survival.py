@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -80,6 +81,7 @@ def restarts(node: DiskKit) -> list[Callable[[], None]]:
     return [lambda: node.restart(None), lambda: node.restart(3), node.stop]
 
 
+@pytest.mark.pure
 def test_what_goes_to_many_queues_has_its_number_until_all_of_it_is_on_disk(
     node: DiskKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,7 +396,7 @@ def test_every_message_once_whatever_happens_to_the_broker(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_node, "POSITION_MS", lag)
-        patch.setitem(QueueLog.__init__.__kwdefaults__, "segment_bytes", 500)  # type: ignore[arg-type]
+        patch.setattr("harebell.broker.store.store.QueueLog", partial(QueueLog, segment_bytes=500))
         model = Model(first)
         try:
             model.run(script)

@@ -133,6 +133,7 @@ def test_headers_do_not_tell_the_way_where_a_property_does(kit: NodeKit) -> None
     assert sum(map(client.count, queues)) == 64
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
 @pytest.mark.parametrize("queues", [10, 130])
 @pytest.mark.parametrize("confirm", [False, True], ids=["", "confirmed"])

@@ -43,6 +43,7 @@ def test_an_oversized_body_is_counted_and_not_stored() -> None:
     assert not begun(10, 10).oversized
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("large", [module.LARGE, 50])
 @pytest.mark.parametrize("size, step", [(100, 1), (100, 99), (5000, 7), (20_000, 4088), (20_000, 4087)])
 def test_many_small_pieces_are_joined_to_full_frames(
@@ -65,6 +66,7 @@ def test_many_small_pieces_are_joined_to_full_frames(
         assert content.frames == full, "whatever frames it came in"
 
 
+@pytest.mark.pure
 @given(st.lists(st.integers(0, 600), max_size=30), st.integers(1, 700), st.integers(1, 900))
 def test_a_large_body_is_stored_in_full_frames(sizes: list[int], payload: int, full: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

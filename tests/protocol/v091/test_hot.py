@@ -66,6 +66,7 @@ def test_a_malformed_deliver_is_a_protocol_error(rest: bytes) -> None:
         assert hot.DeliverReader().read(payload)[1] == method.delivery_tag
 
 
+@pytest.mark.pure
 def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hot, "MAX_CACHED", 10)
     frames, reader = hot.ClientFrames(1), hot.DeliverReader()

@@ -41,6 +41,7 @@ def parsed(engine_frames: bytes, channel: int, frame_max: int) -> Content:
     st.integers(0, 3000), st.integers(60, 900), st.integers(1, 3), st.sampled_from([0, 70, 100, 333, 900, 5000]),
     st.integers(0, 3),
 )  # fmt: skip
+@pytest.mark.pure
 def test_a_large_message_is_sent_as_a_small_one(
     size: int, stored: int, channel: int, frame_max: int, count: int
 ) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -55,7 +55,7 @@ class Output(Protocol):
     def data_to_send(self) -> bytes: ...
 
 
-class BaseConnection(ABC, Generic[E]):
+class BaseConnection(Generic[E]):
     """One client's connection. `writable` is False while its socket takes no more output. E are its events.
 
     The socket is not read while the connection is `held` by credit flow, or `choked` because the client does not take

@@ -53,7 +53,7 @@ from harebell.errors import (
     PluginFailed,
     PreconditionFailed,
 )
-from harebell.protocol.v091 import Content, Properties, Table, encode_content
+from harebell.protocol.v091 import BaseContent, Content, Properties, Table, encode_content
 from harebell.routing import Destination
 from harebell.routing.steps import Steps, complete
 from harebell.routing.wire_limits import check_key, check_value
@@ -85,11 +85,11 @@ class Requester(Owner, Protocol):
         """Grant deliveries of that channel a lease. Returns their tags."""
 
 
-def _ping(connection: Requester, request: Content) -> bytes:
+def _ping(connection: Requester, request: BaseContent) -> bytes:
     return request.body
 
 
-def _stats(connection: Requester, request: Content) -> Steps[bytes]:
+def _stats(connection: Requester, request: BaseContent) -> Steps[bytes]:
     """Count what the user may read; totals of the virtual host are there only when nothing is left out."""
     node, vhost, access = connection.node, connection.vhost, connection.access
     counts = yield from vhost_statistics(node, vhost)
@@ -101,7 +101,7 @@ def _stats(connection: Requester, request: Content) -> Steps[bytes]:
     return (yield from _json_in_steps(answer))
 
 
-def _routes(connection: Requester, request: Content) -> Steps[bytes]:
+def _routes(connection: Requester, request: BaseContent) -> Steps[bytes]:
     router, access = connection.vhost.router, connection.access
     exchanges = yield from _filtered(router.exchanges, lambda each: access.sees_exchange(each.name))
     bindings = list[dict[str, object]]()
@@ -133,7 +133,7 @@ def _filtered(items: Iterable[T], wanted: Callable[[T], bool]) -> Steps[list[T]]
     return found
 
 
-def _queue(connection: Requester, request: Content) -> bytes:
+def _queue(connection: Requester, request: BaseContent) -> bytes:
     """Describe a queue. A stream queue has an `id`, another one each time that it is declared after a deletion."""
     (name,) = _asked(request, queue=str)
     connection.access.see_queue(name)
@@ -149,7 +149,7 @@ def _queue(connection: Requester, request: Content) -> bytes:
     return _json(told)
 
 
-def _change_queue(connection: Requester, request: Content) -> bytes:
+def _change_queue(connection: Requester, request: BaseContent) -> bytes:
     """Change a queue; it needs the permissions of declaring the queue so, and no other connection may own it."""
     name, arguments = _asked(request, queue=str, arguments=dict)
     access, vhost = connection.access, connection.vhost
@@ -159,14 +159,14 @@ def _change_queue(connection: Requester, request: Content) -> bytes:
     return _json({"queue": name, "arguments": queue.arguments})
 
 
-def _revoke(connection: Requester, request: Content) -> bytes:
+def _revoke(connection: Requester, request: BaseContent) -> bytes:
     """Drop delayed messages; it needs the permission to publish to the exchange."""
     exchange, message_id = _asked(request, exchange=str, id=str)
     connection.access.publish(exchange, "")
     return _json({"revoked": connection.vhost.revoke_delayed(exchange, message_id)})
 
 
-def _administer(connection: Requester, request: Content) -> Steps[bytes]:
+def _administer(connection: Requester, request: BaseContent) -> Steps[bytes]:
     """Administer for an administrator, which may not delete what the answer needs. Changes are logged."""
     node, user = connection.node, connection.user
     if not node.users.has_tag(user, "administrator"):
@@ -188,7 +188,7 @@ def _administer(connection: Requester, request: Content) -> Steps[bytes]:
     return (yield from _json_in_steps(answer))
 
 
-def _asked(request: Content, **fields: type[str | dict[str, Any]]) -> tuple[Any, ...]:
+def _asked(request: BaseContent, **fields: type[str | dict[str, Any]]) -> tuple[Any, ...]:
     """The fields of a JSON object, each of its type. PreconditionFailed for anything else."""
     asked = complete(_json_of(request))
     for name, kind in fields.items():
@@ -198,7 +198,7 @@ def _asked(request: Content, **fields: type[str | dict[str, Any]]) -> tuple[Any,
     return tuple(asked[name] for name in fields)
 
 
-def _json_of(request: Content) -> Steps[Any]:
+def _json_of(request: BaseContent) -> Steps[Any]:
     try:
         asked = json.loads(request.body)
         yield from _check(asked, "the body", 3)
@@ -224,7 +224,7 @@ def _check(value: object, what: str, levels: int, depth: int = 0) -> Steps[None]
             yield
 
 
-def _lease(connection: Requester, request: Content) -> bytes:
+def _lease(connection: Requester, request: BaseContent) -> bytes:
     asked = lease_request(request.decode_properties().headers or {})
     tags = connection.lease(request.channel, asked)
     return _json({"delivery_tags": tags, "timeout": asked.timeout})
@@ -254,7 +254,7 @@ def _parts(value: object, levels: int) -> Steps[list[str]]:
     return parts
 
 
-SERVICES: dict[str, Callable[[Requester, Content], bytes | Steps[bytes]]] = {
+SERVICES: dict[str, Callable[[Requester, BaseContent], bytes | Steps[bytes]]] = {
     "amq.ping": _ping,
     "amq.stats": _stats,
     "amq.routes": _routes,
@@ -274,7 +274,7 @@ def has_service(node: Node, name: str) -> bool:
 class OwnRequest:
     """A request to a service of a plug-in (`plugins.ServiceRequest`)."""
 
-    def __init__(self, connection: Requester, service: str, content: Content) -> None:
+    def __init__(self, connection: Requester, service: str, content: BaseContent) -> None:
         self.service = service
         self.user, self.vhost = connection.user, connection.vhost.name
         self.body = content.body
@@ -298,7 +298,7 @@ class Service:
         self._connection, self._name = connection, name
         self._built_in = SERVICES.get(name)
 
-    def _answer(self, request: Content) -> Steps[tuple[bytes, str]]:
+    def _answer(self, request: BaseContent) -> Steps[tuple[bytes, str]]:
         """The answer and its content type. ChannelError where the request is refused."""
         if self._built_in is not None:
             done = self._built_in(self._connection, request)

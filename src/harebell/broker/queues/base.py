@@ -8,7 +8,7 @@ and in how messages leave.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeAlias
@@ -73,7 +73,7 @@ class Owner(Protocol):
     exclusive_queues: list[Queue]
 
 
-class Queue(ABC):
+class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does not make right
     """A queue of any type: identity, ownership, consumers in turn."""
 
     type: str
@@ -175,7 +175,7 @@ class Queue(ABC):
     def can_deliver(self, message: Message) -> bool:
         """Whether the message, published now, would go to a consumer at once."""
 
-    def refused(self, position: int) -> None:  # noqa: B027  a hook
+    def refused(self, position: int) -> None:
         """Count a consumer whose frames the message at `position` does not fit; the message comes back by `requeue`."""
 
     def drop_expired(self) -> bool:
@@ -200,42 +200,42 @@ class Queue(ABC):
         """Call back once all publications so far are durable, or the queue is deleted."""
         callback()
 
-    def settle(self, positions: list[int]) -> None:  # noqa: B027  a hook
+    def settle(self, positions: list[int]) -> None:
         """Settle the messages at these positions, which are in order: they were acknowledged."""
 
-    def sync_settlements(self) -> None:  # noqa: B027  a hook
+    def sync_settlements(self) -> None:
         """Let the sync of the batch cover what was settled and returned so far."""
 
     def flush(self) -> int:
         """Write the batch of a stored queue. Returns the ticket of the sync that will cover it."""
         return 0
 
-    def advance(self) -> None:  # noqa: B027  a hook
+    def advance(self) -> None:
         """Act on a finished sync."""
 
-    def rest(self) -> None:  # noqa: B027  a hook
+    def rest(self) -> None:
         """Release what an idle queue does not need: called every minute."""
 
-    def close(self) -> None:  # noqa: B027  a hook
+    def close(self) -> None:
         """Write and sync everything: the broker stops. OSError when the disk refuses."""
 
-    def before_requeue(self) -> None:  # noqa: B027  a hook
+    def before_requeue(self) -> None:
         """Prepare for a requeue: messages come back, and the windows of their consumers will open."""
 
-    def enrich(self) -> None:  # noqa: B027  a hook
+    def enrich(self) -> None:
         """Prepare for a message that may leave from the middle of the queue."""
 
     def everyone(self) -> tuple[Consumer, ...]:
         """All consumers that are cancelled when the queue is deleted, browsing ones among them."""
         return tuple(self.consumers)
 
-    def check_consume(self, no_ack: bool, prefetch: int) -> None:  # noqa: B027  a hook
+    def check_consume(self, no_ack: bool, prefetch: int) -> None:
         """Raise when this kind of queue cannot serve such a consumer."""
 
-    def check_negative(self, methods: str, requeue: bool) -> None:  # noqa: B027  a hook
+    def check_negative(self, methods: str, requeue: bool) -> None:
         """Raise when this kind of queue takes no delivery back, or drops none: no basic.nack, reject or recover."""
 
-    def acked(self, message: Given | None) -> None:  # noqa: B027  a hook
+    def acked(self, message: Given | None) -> None:
         """Note that a delivery was acknowledged, on a channel that notifies of it (`Consumer.watch_acks`)."""
 
     # -- decorators ----------------------------------------------------------------------------------------------

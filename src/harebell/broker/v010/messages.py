@@ -50,7 +50,7 @@ class Form:
         return self._to_v091
 
 
-class ForeignContent(v091.Content):
+class ForeignContent(v091.BaseContent):
     """A message of AMQP 0-10 as a content of 0-9-1.
 
     native_frames   the message as it came; `native_channel` is the channel in them
@@ -77,7 +77,7 @@ class ForeignContent(v091.Content):
         return v010.Content(self.native_channel, b"", self.native_frames, self.body_size)
 
     @property
-    def frames(self) -> bytes:  # type: ignore[override]  # made at the first use
+    def frames(self) -> bytes:  # made at the first use
         try:
             return self._converted
         except AttributeError:
@@ -124,7 +124,7 @@ def takes_shape(native: v010.Content, shape: Shape) -> bool:
     return ShapeToV091.takes(shape, _properties_of(native))
 
 
-def content_of(address: Address, content: v091.Content, origin: bytes = b"") -> v010.Content:
+def content_of(address: Address, content: v091.BaseContent, origin: bytes = b"") -> v010.Content:
     """A message of 0-9-1 as one of 0-10, in frames of full size on channel 0."""
     header = origin or header_of(*from_v091(address.exchange, address.routing_key, content.decode_properties()))
     frames = v010.encode_content(0, header, content.body, LARGEST_FRAME)

@@ -24,7 +24,7 @@ from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, WIRE_NAME, ReplyQ
 from harebell.broker.v091.link import Link
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AmqpError, CommandInvalid, LocalProtocolError, NoConsumers, NoRoute, PreconditionFailed
-from harebell.protocol.v091 import Content, OversizedContent, Properties, Table
+from harebell.protocol.v091 import BaseContent, Content, OversizedContent, Properties, Table
 from harebell.protocol.v091.content import DELIVERY_MODE_ONLY, FLAGS_AT, NO_PROPERTIES, SIZE_AND_FLAGS
 from harebell.protocol.v091.fields import write_shortstr
 from harebell.protocol.v091.methods import BasicPublish, BasicReturn
@@ -385,7 +385,7 @@ class Publisher:
             lambda: whole_message(properties, content.body),
         )
 
-    def _return(self, target: Target, content: Content, why: type[AmqpError]) -> None:
+    def _return(self, target: Target, content: BaseContent, why: type[AmqpError]) -> None:
         """Return a message that reached no queue, before its confirm, as RabbitMQ does."""
         method = BasicReturn(why.reply_code, why.reply_name, target.address.exchange, target.address.routing_key)
         number, frame_max = self._channel.number, self._connection.engine.frame_max
@@ -396,7 +396,7 @@ class Publisher:
         self._connection.send(number, method, frames)
 
 
-def _with_short_reply_to(content: Content) -> Content:
+def _with_short_reply_to(content: BaseContent) -> Content:
     """The message as the client sent it: the broker's address for direct reply-to made it longer."""
     given = write_shortstr(content.decode_properties().reply_to or "", "reply_to")
     frames = replace_reply_to(content.frames, given, WIRE_NAME) or content.frames

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from harebell import __version__
+from harebell import __version__, build
 from harebell.bridge import Shovels
 from harebell.broker import Broker, Tls
 from harebell.broker.auth.passwords import RABBITMQ_SHA256, verify
@@ -193,7 +193,8 @@ class Service:
         urls = [broker.url] if broker.port is not None else []
         urls += [broker.tls_url] if broker.tls is not None else []
         users = broker.node.users.users
-        say(f"harebell {__version__} ready at {' and '.join(to_log_in(url, users) for url in urls)}", flush=True)
+        version = f"{__version__}+compiled" if build == "compiled" else __version__
+        say(f"harebell {version} ready at {' and '.join(to_log_in(url, users) for url in urls)}", flush=True)
         systemd.notify("READY=1")
 
     def _spawn_reload(self) -> None:

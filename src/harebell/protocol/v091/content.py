@@ -11,6 +11,7 @@ channel number that differs; a client reads properties and body. The layout of t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from struct import Struct, error as StructError
 from typing import Final
 
@@ -36,7 +37,7 @@ from harebell.protocol.v091.property_flags import (
     priority_at,
 )
 
-__all__ = ["Content", "OversizedContent", "encode_content", "stored_content"]
+__all__ = ["BaseContent", "Content", "OversizedContent", "encode_content", "stored_content"]
 
 HEADER_FIXED: Final = Struct(">HHQ")  # class id, weight, body size: what precedes the property flags
 BASIC_CLASS: Final = 60
@@ -56,8 +57,8 @@ DELIVERY_MODE_ONLY: Final = (HEADER_FIXED.size + 3, DELIVERY_MODE)
 _HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION = HEADERS >> 8, DELIVERY_MODE >> 8, PRIORITY >> 8, EXPIRATION >> 8
 
 
-class Content:
-    """A message in its frames.
+class BaseContent:
+    """A message in its frames, which a subclass has, or makes where they are asked for.
 
     channel    the channel number in its frames
     method     payload of the method frame that carried it (class id, method id, arguments)
@@ -65,13 +66,15 @@ class Content:
     body_size  length of the body in bytes
     """
 
-    __slots__ = ("_properties", "body_size", "channel", "frames", "method")
+    __slots__ = ("_properties", "body_size", "channel", "method")
 
-    def __init__(self, channel: int, method: bytes, frames: bytes, body_size: int) -> None:
-        self.channel = channel
-        self.method = method
-        self.frames = frames
-        self.body_size = body_size
+    channel: int
+    method: bytes
+    body_size: int
+
+    @property
+    @abstractmethod
+    def frames(self) -> bytes: ...
 
     @property
     def properties(self) -> Properties:
@@ -211,6 +214,20 @@ class Content:
 
     def __repr__(self) -> str:
         return f"Content(channel={self.channel}, body_size={self.body_size}, properties={self.raw_properties!r})"
+
+
+class Content(BaseContent):
+    """A message as it came."""
+
+    __slots__ = ("frames",)
+
+    frames: bytes
+
+    def __init__(self, channel: int, method: bytes, frames: bytes, body_size: int) -> None:
+        self.channel = channel
+        self.method = method
+        self.frames = frames
+        self.body_size = body_size
 
 
 class OversizedContent:

@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Final
 
 from harebell.protocol.v091.codec import FRAME_OVERHEAD
-from harebell.protocol.v091.content import FLAGS_AT, HEADER_FIXED, Content
+from harebell.protocol.v091.content import FLAGS_AT, HEADER_FIXED, BaseContent, Content
 from harebell.protocol.v091.fields import Table, skip_value, write_table
 from harebell.protocol.v091.large_frames import LARGE, Frames, LargeFrames
 from harebell.protocol.v091.property_flags import HEADERS, headers_at
@@ -48,7 +48,7 @@ def fits(frames: bytes, frame_max: int) -> bool:
     return shortened(frames, frame_max) is not None
 
 
-def fitting_frames(content: Content, channel: int, frame_max: int) -> Frames:
+def fitting_frames(content: BaseContent, channel: int, frame_max: int) -> Frames:
     """As `Content.frames_for`, without headers that brokers add where the header frame would be too long with them.
 
     LocalProtocolError when it is too long without them.
@@ -62,7 +62,7 @@ def fitting_frames(content: Content, channel: int, frame_max: int) -> Frames:
     return content.frames_for(channel, frame_max)
 
 
-def _large_frames(content: Content, channel: int, frame_max: int) -> Frames:
+def _large_frames(content: BaseContent, channel: int, frame_max: int) -> Frames:
     frames = content.frames
     if channel == content.channel and content.largest_frame() <= (frame_max or len(frames)):
         return frames

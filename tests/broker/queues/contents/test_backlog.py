@@ -139,6 +139,7 @@ LEAVES: dict[str, Callable[[list[Held]], list[Held]]] = {
 }
 
 
+@pytest.mark.pure
 @pytest.mark.repeats
 @pytest.mark.parametrize("leaves", LEAVES)
 @pytest.mark.parametrize("come", ["new", "back", "with deadlines", "with any deadlines"])

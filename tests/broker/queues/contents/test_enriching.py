@@ -88,6 +88,7 @@ def test_a_queue_that_moves_into_a_backlog(script: list[str], durable: bool) -> 
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.pure
 def test_others_have_their_turns_while_messages_move(kit: NodeKit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classic, "MOVED", 1)
     client = filled(kit, durable=False)

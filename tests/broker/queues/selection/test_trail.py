@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
-from harebell.broker.message import Held
+from harebell.broker.message import Address, Held, Message
 from harebell.broker.queues.contents.backlog import Level
 from harebell.broker.queues.selection import trail as trails
 from harebell.broker.queues.selection.trail import Trail
+from harebell.protocol.v091 import Content
 
-MESSAGE: Any = None  # no message is looked into
+MESSAGE = Message(Address("", "q"), Content(1, b"", b"", 0))  # no message is looked into
 STEPS = st.one_of(
     st.tuples(st.just("push"), st.integers(1, 7)),
     st.tuples(st.just("lose"), st.integers(0, 99)),

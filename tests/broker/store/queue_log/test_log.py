@@ -275,6 +275,7 @@ def test_a_cursor_takes_no_more_than_its_limit() -> None:
     assert [len(record.frames) for record in bench.restart()[20:]] == [700_000, 700_000]
 
 
+@pytest.mark.pure
 def test_many_settlements_of_one_message_are_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harebell.broker.store.queue_log.segment.COMPACT_BYTES", 2000)
     bench = Bench(segment_bytes=1 << 20)
@@ -588,6 +589,7 @@ def test_runs_of_any_lengths_and_addresses(stretches: list[tuple[int, int, bytes
     assert found == expected
 
 
+@pytest.mark.pure
 def test_a_drain_passes_what_is_settled_at_the_end_of_a_chunk() -> None:
     bench = Bench(segment_bytes=1 << 20)
     with pytest.MonkeyPatch.context() as patch:

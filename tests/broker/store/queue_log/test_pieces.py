@@ -118,6 +118,7 @@ def test_what_follows_a_late_batch_is_written_after_it(monkeypatch: pytest.Monke
     assert (bench.log.damages, bench.log.cut) == ([], 0)
 
 
+@pytest.mark.pure
 def test_a_kill_before_a_late_batch_is_written_leaves_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = late_bench(monkeypatch)
     for position in range(5):

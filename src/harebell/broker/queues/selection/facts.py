@@ -52,7 +52,8 @@ class RecordFacts:
 
     __slots__ = ("_address", "properties")
 
-    deliveries = expires = 0
+    deliveries = 0
+    expires = 0
 
     def __init__(self, record: Record) -> None:
         self._address = record.address
