@@ -1,6 +1,7 @@
 """Harebell and RabbitMQ side by side: rates, broker CPU, round trips and memory, case by case, in turn.
 
     python benchmarks/broker.py [--rounds 2] [--scale 1.0] [--only drain,topic] [--list] [--json FILE]
+    python benchmarks/broker.py --against pure      after `make fast`: what is gained by compiling
 
 Ratios come first: both brokers run on the same machine in the same minutes, so the ratio holds where single figures
 drift. CPU is that of the broker process (user and system, all threads), which is steadier than wall time on a shared
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import scenes
 from load import Load, Peer, Result, run
 
+import harebell
 from harebell.protocol.v091 import Properties
 from harebell.testing import RabbitMQ
 
@@ -121,14 +123,18 @@ def cases(scale: float) -> list[Case]:
 
 
 @contextmanager
-def harebell_server(folder: Path | None = None) -> Iterator[tuple[int, int]]:
-    """`harebell serve` on a free port: (port, pid). Its data folder is `folder`, or a temporary one."""
+def harebell_server(folder: Path | None = None, *, pure: bool = False) -> Iterator[tuple[int, int]]:
+    """`harebell serve` on a free port: (port, pid). Its data folder is `folder`, or a temporary one.
+
+    `pure` runs it as Python, whether or not it is compiled.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         data = str(folder or temporary)
         process = subprocess.Popen(
             [sys.executable, "-m", "harebell", "serve", "--port", "0", "--data", data],
             stdout=subprocess.PIPE,
             text=True,
+            env=os.environ | ({"HAREBELL_PURE": "1"} if pure else {}),
         )
         assert process.stdout is not None
         try:
@@ -145,7 +151,11 @@ def rabbitmq_server() -> Iterator[tuple[int, int]]:
         yield server.port, server.pid
 
 
-STARTS = {"harebell": harebell_server, "rabbitmq": rabbitmq_server}
+STARTS: dict[str, Callable[[], AbstractContextManager[tuple[int, int]]]] = {
+    "harebell": harebell_server,
+    "rabbitmq": rabbitmq_server,
+    "pure": partial(harebell_server, pure=True),
+}
 Results = dict[tuple[str, str], list[Result]]
 
 
@@ -154,6 +164,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="how often every case runs; memory cases run once")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the messages")
     parser.add_argument("--only", default="", metavar="NAME,...", help="cases whose names hold one of these")
+    parser.add_argument(
+        "--against", choices=("rabbitmq", "pure"), default="rabbitmq", help="the other one; pure: not compiled"
+    )
     parser.add_argument("--broker", choices=BROKERS, help="this one alone, for a profile")
     parser.add_argument("--list", action="store_true", help="name the cases")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
@@ -165,7 +178,9 @@ def main() -> None:
         return
     if not chosen:
         parser.error(f"no case has {options.only} in its name: --list names them")
-    brokers = (options.broker,) if options.broker else BROKERS
+    brokers = (options.broker,) if options.broker else ("harebell", options.against)
+    if options.against == "pure" and harebell.build != "compiled":
+        parser.error(f"harebell is {harebell.build}, not compiled: make fast")
     results = measure_all(chosen, brokers, options.rounds)
     show(chosen, results, brokers, options.rounds)
     if options.json is not None:
@@ -231,7 +246,9 @@ def median(results: list[Result], what: str) -> float | None:
 
 def show(chosen: list[Case], results: Results, brokers: tuple[str, ...], rounds: int) -> None:
     """Tables in Markdown: how much better Harebell is (more per second; less CPU, time, memory), then the figures."""
-    print(f"{machine()}; medians of {rounds} rounds; messages of 100 bytes where nothing else is said\n")
+    print(
+        f"{machine()}; harebell is {harebell.build}; medians of {rounds} rounds; 100 bytes where nothing else is said\n"
+    )
     for title, columns in TABLES:
         rows = []
         for case in chosen:
@@ -262,7 +279,7 @@ def show_table(
     for name, figures in rows:
         cells = []
         if both:
-            for what, ours, theirs in zip(columns, figures["harebell"], figures["rabbitmq"], strict=True):
+            for what, ours, theirs in zip(columns, figures[brokers[0]], figures[brokers[1]], strict=True):
                 assert ours is not None
                 assert theirs is not None
                 better = ours / theirs if what == "per_second" else theirs / ours if ours > 0 else float("inf")
@@ -276,7 +293,7 @@ def show_table(
 def write_json(path: Path, chosen: list[Case], results: Results) -> None:
     """{"machine": ..., "cases": {case: {broker: [figures of a round]}}}"""
     figures = {
-        case.name: {name: [asdict(result) for result in results[case.name, name]] for name in BROKERS
+        case.name: {name: [asdict(result) for result in results[case.name, name]] for name in STARTS
                     if (case.name, name) in results}
         for case in chosen
     }  # fmt: skip

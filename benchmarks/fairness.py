@@ -23,7 +23,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from broker import STARTS, machine
+from broker import BROKERS, STARTS, machine
 from load import BURST, PERSISTENT, REPLIES, TRANSIENT, Loader, Peer, publication
 
 from harebell.protocol.v091 import Properties, Table, methods as m
@@ -544,7 +544,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose names hold it")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the work")
-    parser.add_argument("--broker", choices=tuple(STARTS), help="this one alone")
+    parser.add_argument("--broker", choices=BROKERS, help="this one alone")
     parser.add_argument("--list", action="store_true", help="name the rows")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
     options = parser.parse_args()
@@ -553,7 +553,7 @@ def main() -> None:
     if options.list:
         print("\n".join(rows))
         return
-    brokers = (options.broker,) if options.broker else tuple(STARTS)
+    brokers = (options.broker,) if options.broker else BROKERS
     print(f"{machine()}; milliseconds that the probe waited: longest, 99 %, median; seconds of the other's work\n")
     found: dict[str, dict[str, Waits]] = {}
     for name, row in rows.items():
