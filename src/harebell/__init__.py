@@ -1,6 +1,6 @@
 """AMQP for Python, whole: a broker, a robust client, a channel layer and Spark pipelines.
 
-`import harebell` loads nothing else; a name is loaded with its module at the first use.
+`import harebell` loads nothing else but what chooses the build; a name is loaded with its module at the first use.
 """
 
 from __future__ import annotations

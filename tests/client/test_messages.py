@@ -46,7 +46,7 @@ def test_importing_harebell_loads_no_client() -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(harebell.__file__).parents[1])}
     out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[] False"
+    assert out.stdout.strip() == "['harebell.builds'] False"
 
 
 def test_every_exported_name_is_there() -> None:

@@ -79,6 +79,7 @@ OBJECTS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         "What applies to queues and exchanges by their names.",
         {"list": "listed", "show": "shown", "set": "set_", "clear": "clear"},
     ),
+    "audit": ("Who changed what in a broker, and what was refused.", {"list": "listed"}),
 }  # fmt: skip
 """The commands of `harebell.cli.objects`, in the same form."""
 
