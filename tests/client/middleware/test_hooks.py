@@ -29,6 +29,8 @@ from harebell.client.middleware.transports import WireChannel, WireConnection
 from harebell.protocol.v091 import methods as m
 from tests.client.outages import FAST, eventually
 
+pytestmark = pytest.mark.pure
+
 
 class Bench:
     """A connection and a channel with middlewares, a queue of the test's own, and all that goes over the wire."""
