@@ -112,16 +112,19 @@ async def _move_plainly(connection: Connection, publishing: asyncio.Task[int], c
     """As `_move`, in transactions of the session. Returns how many it knows to be moved."""
     moved = 0
     async with connection.session("mover", timeout=int(TIMEOUT)) as session:
-        consumer = session.consume(FROM, window=4 * MOST_PLAIN)
+        consumer: Consumer | None = None
         while True:
             try:
+                if consumer is None:
+                    consumer = session.consume(FROM, window=4 * MOST_PLAIN)
+                    await consumer.start()  # a wait that gives up here would give back what comes, behind what follows
                 some = await _move_what_is_there(session, consumer, chance.randrange(1, MOST_PLAIN + 1))
                 moved += some
                 if not some and publishing.done() and await session.message_count(TO) >= publishing.result():
                     return moved
             except errors.SessionStateLost:
                 await _resolve(session, set())
-                consumer = session.consume(FROM, window=4 * MOST_PLAIN)
+                consumer = None
 
 
 async def _move_what_is_there(session: Session, consumer: Consumer, most: int) -> int:
