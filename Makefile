@@ -71,7 +71,7 @@ lint: setup ## check style (ruff), types (mypy --strict) and the arrows between 
 	@echo "lint: import-linter"
 	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
 
-fast: setup ## compile the hot modules in place: half the CPU per message; needs a C compiler, and two minutes
+fast: setup ## compile the hot modules in place: a quarter less CPU per message; needs a C compiler, and two minutes
 	@$(BIN)/python tools/compile.py
 
 # What `make fast` has compiled is not what these measure: coverage sees nothing in it, and some tests exchange parts.
