@@ -39,6 +39,9 @@ OBJECT = 'job="harebell-per-object", instance="one", vhost="/", queue="q"'
 SYNC, LAG = "harebell_sync_seconds_bucket", "harebell_loop_lag_seconds_bucket"
 GLOBAL = "rabbitmq_global_messages"
 
+# What other programs on this machine may bring about: they fill its disk and its memory, and keep it busy.
+OF_THE_MACHINE = {f"Harebell{name}" for name in ("DiskFullSoon", "DiskAlarm", "DiskSlow", "MemoryAlarm", "Busy")}
+
 
 def one(name: str, values: str, labels: str = LABELS) -> dict[str, str]:
     return {"series": f"{name}{{{labels}}}", "values": values}
@@ -267,4 +270,5 @@ def test_no_panel_is_empty(own: ApiThread, tmp_path: Path) -> None:
         assert len(names) > 50
         assert not [name for name in sorted(names) if not prometheus.query(f"count({name})")]
         # A quiet broker: nothing of it is alarming but what no queue got.
-        assert {sample["metric"]["alertname"] for sample in prometheus.query("ALERTS")} <= {"HarebellUnroutable"}
+        alarming = {sample["metric"]["alertname"] for sample in prometheus.query("ALERTS")}
+        assert alarming - OF_THE_MACHINE <= {"HarebellUnroutable"}
