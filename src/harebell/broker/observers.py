@@ -44,11 +44,10 @@ class Watcher(Protocol):
 class Listener(Protocol):
     """A listener, notified of changes once they are made, inside the batch that makes them.
 
-    `acting` is the user in whose name the current change is made, where the method is not told: INTERNAL_USER, unless
-    an operator's request is being processed. `origin` says more of a client's request, and is None otherwise.
+    `origin` is who asked for the current change, from where: None for the broker's own changes. It is named in events
+    where the method is not told a user.
     """
 
-    acting: str
     origin: Origin | None
     audit: AuditLog
 

@@ -243,6 +243,15 @@ def test_over_the_system_exchange(client: Client, kit: NodeKit, caplog: pytest.L
     assert "not JSON" in _answer_to(client, b"{")["reason"]
 
 
+def test_events_name_the_client_that_asked(client: Client, kit: NodeKit) -> None:
+    users: dict[str, object] = {}
+    kit.node.events.watch(lambda name, headers: users.update({name: headers.get("user_who_performed_action")}))
+    for command in ("add-vhost", "add-user", "delete-vhost", "delete-user"):
+        assert ask(client, **{"do": command, **REQUESTS[command], "name": "new"}) is None
+    named = ("vhost.created", "user.created", "vhost.deleted", "user.deleted")
+    assert {name: users.get(name) for name in named} == dict.fromkeys(named, "guest")
+
+
 def _answer_to(client: Client, body: bytes) -> Any:
     client.publish("amq.administer", body, "amq.system", reply_to="answers")
     answer = client.get("answers")

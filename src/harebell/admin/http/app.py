@@ -32,7 +32,6 @@ from harebell.admin.http.requests import Request, read_query
 from harebell.admin.login.gate import Gate, check_site
 from harebell.admin.login.users import User
 from harebell.broker.audit import Origin
-from harebell.broker.observers import INTERNAL_USER
 from harebell.broker.slices import Work
 from harebell.errors import HarebellError
 
@@ -182,11 +181,11 @@ class App:
 
     def _work(self, endpoint: Endpoint, request: Request, answered: asyncio.Future[Answer | Stream]) -> Work:
         """The handler's work; each step is done in the name of the user, and others have their own in between."""
-        events, user = self._node.events, request.user.name
+        events = self._node.events
         result: Answer | Stream | None = None
-        origin = Origin(user, request.user.host, "http")
+        origin = Origin(request.user.name, request.user.host, "http")
         try:
-            events.acting, events.origin = user, origin
+            events.origin = origin
             done = endpoint.run(request)
             if isinstance(done, Generator):
                 while True:
@@ -195,9 +194,9 @@ class App:
                     except StopIteration as end:
                         result = end.value
                         break
-                    events.acting, events.origin = INTERNAL_USER, None
+                    events.origin = None
                     yield
-                    events.acting, events.origin = user, origin
+                    events.origin = origin
             else:
                 result = done
             if not answered.done():
@@ -210,7 +209,7 @@ class App:
         except Exception as error:
             _fail(answered, error)
         finally:
-            events.acting, events.origin = INTERNAL_USER, None
+            events.origin = None
 
 
 def _fail(answered: asyncio.Future[Answer | Stream], error: Exception) -> None:

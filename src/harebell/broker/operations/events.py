@@ -57,18 +57,22 @@ class Events:
     """The events of one node; `attach` is called before the first of them.
 
     `published`: they go to the exchange. `on`: that, or somebody watches. `clock` gives seconds since the epoch.
-    `acting` is the user in whose name the current change is made, where its caller names none.
+    `origin` is who asked for the current change, from where: None for the broker's own changes.
     """
 
     def __init__(self, *, on: bool, clock: Callable[[], float] = time.time) -> None:
         self.published = self.on = on
-        self.acting = INTERNAL_USER
         self.origin: Origin | None = None
         self.audit = AuditLog()
         self._watchers: tuple[Watcher, ...] = ()
         self._clock = clock
         self._node_name = ""
         self._vhosts: Mapping[str, Announcing] = {}
+
+    @property
+    def acting(self) -> str:
+        """The user in whose name the current change is made, where its caller names none."""
+        return INTERNAL_USER if self.origin is None else self.origin.user
 
     def attach(self, node_name: str, vhosts: Mapping[str, Announcing]) -> None:
         self._node_name, self._vhosts = node_name, vhosts
