@@ -29,12 +29,12 @@ def test_commands_at_rabbitmq(run: Command, theirs: Broker) -> None:
         ("queues", "list", *where), ("exchanges", "list", *where), ("connections", "list"), ("channels", "list"),
         ("consumers", "list", *where), ("users", "list"), ("vhosts", "list"), ("permissions", "list"),
         ("vhosts", "set-limits", vhost, "--max-queues", "5"),
-        ("users", "set-limits", "guest", "--max-channels", "-1"),
     ):  # fmt: skip
         done = run(*command)
         assert done.status == 0, (command, done.error)
     assert run("users", "add", user, "--password-file", "-", *sha, stdin="pw").status == 0
     assert run("users", "set-tags", user, "monitoring").status == 0
+    assert run("users", "set-limits", user, "--max-channels", "-1").status == 0
     (row,) = (each for each in run("users", "list", "--json").json if each["name"] == user)
     assert (row["tags"], row["password"]) == (["monitoring"], True)
     refused = run("users", "set-password", user, "--password-file", "-", stdin="pw")
