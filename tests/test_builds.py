@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import harebell
 from harebell.builds import NOTE, choose, stamp
 
+ENVIRONMENT = dict(os.environ)  # as this process had it when it chose
 MODULES = ("harebell.a", "harebell.inner.b")
 
 
@@ -47,6 +49,11 @@ def test_without_a_note_it_is_pure(tmp_path: Path) -> None:
     before = sys.meta_path[:]
     assert choose(str(tmp_path)) == "pure"
     assert sys.meta_path == before
+
+
+def test_in_a_zip_it_is_pure(tmp_path: Path) -> None:
+    (tmp_path / "harebell.zip").write_bytes(b"")
+    assert choose(str(tmp_path / "harebell.zip" / "harebell")) == "pure"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_what_another_python_compiled_is_left_alone(tmp_path: Path) -> None:
 def test_this_one_is_what_it_says() -> None:
     """In a process of its own, because here some modules may have been exchanged."""
     code = "import harebell, harebell.protocol.v091.engine as engine; print(harebell.build, engine.__file__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     build, file = done.stdout.split()
     assert build == harebell.build
     assert file.endswith(".py") == (build != "compiled")

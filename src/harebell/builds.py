@@ -50,7 +50,7 @@ def choose(folder: str) -> Build:
     try:
         with open(os.path.join(folder, NOTE), encoding="utf-8") as note:  # noqa: PTH118, PTH123  as above
             text = note.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # there is none, or the package is in a zip
         return "pure"
     import json  # most packages have no note
 

