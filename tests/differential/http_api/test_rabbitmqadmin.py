@@ -15,6 +15,7 @@ import runpy
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 
@@ -119,7 +120,12 @@ def run(script: Path, port: int, command: str) -> Outcome:
     arguments = [str(script), "-H", "127.0.0.1", "-P", str(port), *command.split()]
     before, sys.argv = sys.argv, arguments
     try:
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(complaint):
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(complaint),
+            # It would have SIGPIPE end the process, and that is the one of all tests here.
+            mock.patch("signal.signal"),
+        ):
             try:
                 runpy.run_path(str(script), run_name="__main__")
                 status = 0
