@@ -16,7 +16,7 @@ QUIETLY := PYTHONWARNINGS="ignore:Data file"
 PURE := protocol routing
 # of these 90 % of the lines and branches are reached by their own tests that start no server,
 MEASURED := broker client bridge testing channels django admin
-MODULES := config errors lazy
+MODULES := builds config errors lazy
 # and of these by all of their own tests.
 SLOWLY := spark cli
 # Tests that wait for servers leave time for one more process than there are cores.

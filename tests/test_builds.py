@@ -106,11 +106,20 @@ def test_what_a_wheel_has_is_not_compared(tmp_path: Path) -> None:
     assert choose(str(tmp_path)) == "compiled"
 
 
-def test_what_another_python_compiled_is_left_alone(tmp_path: Path) -> None:
-    before = sys.meta_path[:]
+def test_beside_what_another_python_compiled_it_is_pure(tmp_path: Path) -> None:
+    """Files that this Python compiled earlier may lie there too, and know nothing of the sources as they are."""
+    before = len(sys.meta_path)
     note(tmp_path, compiled_in_place(tmp_path), ".cpython-27-x86_64-linux-gnu.so")
     assert choose(str(tmp_path)) == "pure"
-    assert sys.meta_path == before
+    assert len(sys.meta_path) == before + 1
+    found = sys.meta_path[0].find_spec("harebell.a", [str(tmp_path)], None)
+    assert found is not None
+    assert found.origin == str(tmp_path / "a.py")
+
+
+def test_a_build_that_was_broken_off_is_stale(tmp_path: Path) -> None:
+    note(tmp_path, {module: [-1, -1] for module in compiled_in_place(tmp_path)})
+    assert choose(str(tmp_path)) == "stale"
 
 
 def test_this_one_is_what_it_says() -> None:

@@ -20,6 +20,7 @@ import sysconfig
 import tempfile
 import time
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,8 @@ SOURCES: Final = ROOT / "src"
 PACKAGE: Final = SOURCES / "harebell"
 GROUP: Final = "harebell"  # names the library with the code: harebell__mypyc
 SUFFIX: Final = sysconfig.get_config_var("EXT_SUFFIX")
+UNFINISHED: Final = [-1, -1]
+"""The stamp of a module that is being compiled: no source has it, so that the build counts as stale."""
 OPTIMIZATION: Final = os.environ.get("HAREBELL_OPTIMIZATION", "2")
 
 sys.path.insert(0, str(SOURCES))
@@ -82,11 +85,19 @@ def build(work: Path, names: list[str]) -> None:
         )
 
 
+def write_note(target: Path, stamps: Mapping[str, list[int] | None]) -> None:
+    """Say in one step what is compiled there: whoever starts meanwhile reads the note before or the note after."""
+    note = target / "harebell" / NOTE
+    started = note.with_suffix(f".{os.getpid()}.tmp")
+    started.write_text(json.dumps({"suffix": SUFFIX, "modules": stamps}))
+    started.replace(note)
+
+
 def clean() -> None:
-    """Remove what was compiled in place."""
+    """Remove what any Python has compiled in place, the note last: without it a module that is left would count."""
+    for path in [*SOURCES.glob(f"{GROUP}__mypyc.*"), *PACKAGE.rglob("*.so"), *PACKAGE.rglob("*.pyd")]:
+        path.unlink()
     (PACKAGE / NOTE).unlink(missing_ok=True)
-    for path in compiled_files(SOURCES):
-        (SOURCES / path).unlink()
 
 
 def main() -> None:
@@ -105,19 +116,20 @@ def main() -> None:
         )
     names, began = modules(), time.monotonic()
     print(f"compile: {len(names)} modules, about two minutes", flush=True)
-    stamps = {name: stamp(str(source_of(name))) for name in names}
+    stamps: dict[str, list[int] | None] = {name: stamp(str(source_of(name))) for name in names}
     with tempfile.TemporaryDirectory(prefix="harebell-compile-") as folder:
         work = Path(folder)
         build(work, names)
         target = asked.into or SOURCES
+        (target / "harebell").mkdir(parents=True, exist_ok=True)
         if asked.into is None:
+            write_note(target, dict.fromkeys(names, UNFINISHED))  # broken off from here on, it is pure Python
             clean()
+            write_note(target, dict.fromkeys(names, UNFINISHED))
         for path in compiled_files(work):
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(work / path, target / path)
-    note = target / "harebell" / NOTE
-    stamped = stamps if asked.into is None else dict.fromkeys(names)
-    note.write_text(json.dumps({"suffix": SUFFIX, "modules": stamped}))
+    write_note(target, stamps if asked.into is None else dict.fromkeys(names))
     print(
         f"compile: done in {time.monotonic() - began:.0f} s; HAREBELL_PURE=1 runs Harebell as pure Python", flush=True
     )

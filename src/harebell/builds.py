@@ -55,10 +55,9 @@ def choose(folder: str) -> Build:
     import json  # most packages have no note
 
     noted = json.loads(text)
-    if noted["suffix"] not in EXTENSION_SUFFIXES:
-        return "pure"  # it was compiled for another Python, which alone finds it
     stamps: dict[str, list[int] | None] = noted["modules"]
-    if os.environ.get("HAREBELL_PURE", "") not in ("", "0"):
+    other = noted["suffix"] not in EXTENSION_SUFFIXES  # compiled for another Python; what is left for this one is older
+    if other or os.environ.get("HAREBELL_PURE", "") not in ("", "0"):
         build: Build = "pure"
     elif _is_stale(folder, stamps):
         build = "stale"

@@ -25,6 +25,7 @@ from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
 from harebell.client.recovery.subscriptions import Subscriptions
+from harebell.client.starting import start_by_waiting, stop_starting
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Consumer"]
@@ -44,7 +45,8 @@ class Consumer:
     Several tasks may iterate over one consumer; each delivery goes to one of them.
     """
 
-    # The client's own, no public API: `subscription` is what the broker knows, `starting` whether it has subscribed.
+    # The client's own, no public API: `subscription` is what the broker knows, `starting` whether it has subscribed,
+    # `first` the start that a wait for a message began.
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Consumer:
         timeout: float | None,
     ) -> None:
         self.starting: asyncio.Future[None] | None = None
+        self.first: asyncio.Task[None] | None = None
         self._subscriptions = subscriptions
         self._cancel = cancel
         self._loop = subscriptions.requests.availability.loop
@@ -109,6 +112,7 @@ class Consumer:
                  second cancel gives back what is left of it. The queue keeps its order for the next consumer, and of
                  messages that need no acknowledgement none is lost.
         """
+        await stop_starting(self)
         if self._subscribed:
             await self._cancel(self.subscription.tag, requeue=requeue, timeout=timeout)
         else:
@@ -117,9 +121,12 @@ class Consumer:
             self.subscription.ended(None)
 
     @property
+    def _started(self) -> bool:
+        return self.starting is not None and self.starting.done() and not self.starting.cancelled()
+
+    @property
     def _subscribed(self) -> bool:
-        started = self.starting is not None and self.starting.done() and not self.starting.cancelled()
-        return started and not self.subscription.finished
+        return self._started and not self.subscription.finished
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -142,8 +149,8 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        if self.starting is None or not self.starting.done() or self.starting.cancelled():
-            await self.start()
+        if not self._started:
+            await start_by_waiting(self)
         subscription = self.subscription
         self._handed += 1
         if not self._handed % FAIR:
@@ -185,8 +192,8 @@ class Consumer:
         """
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
-        if self.starting is None or not self.starting.done() or self.starting.cancelled():
-            await self.start()
+        if not self._started:
+            await start_by_waiting(self)
         subscription, loop = self.subscription, self._loop
         if subscription.buffer:
             await asyncio.sleep(0)  # other tasks, acks on their way out among them, get their turn

@@ -19,6 +19,7 @@ from harebell.client.sessions.calls import Call, Sent
 from harebell.client.sessions.core.session import SessionCore
 from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.messages import Delivery
+from harebell.client.starting import start_by_waiting, stop_starting
 from harebell.protocol.conversion.field_values import to_map
 from harebell.protocol.v010 import commands as c
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode, CreditUnit, FlowMode
@@ -96,6 +97,7 @@ class Consumer:
         self.core = core
         self._loop = core.loop
         self.starting: asyncio.Future[None] | None = None
+        self.first: asyncio.Task[None] | None = None
         self._handed = 0
         self._queue = queue
         self._timeout = timeout
@@ -147,6 +149,7 @@ class Consumer:
 
     async def cancel(self, *, timeout: float | None = None) -> None:
         """End the subscription; what was not taken is released. In a session that has ended, or twice, no error."""
+        await stop_starting(self)
         subscription = self.subscription
         if self._subscribed and self.core.reason is None and self.core.lost is None:
             await self.core.call("message.cancel", Sent(c.MessageCancel(self.tag, sync=True)), timeout=timeout)
@@ -185,7 +188,7 @@ class Consumer:
 
     async def __anext__(self) -> Delivery:
         if not self._started:
-            await self.start()
+            await start_by_waiting(self)
         self._handed += 1
         if not self._handed % FAIR:
             await asyncio.sleep(0)
