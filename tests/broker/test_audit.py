@@ -50,6 +50,7 @@ def test_an_act_over_amqp_0_10_is_one_record(kit: Kit) -> None:
     (c.QueueDelete("none"), "queue", "none"),
     (c.QueuePurge("none"), "queue", "none"),
     (c.ExchangeDelete("none"), "exchange", "none"),
+    (c.ExchangeDelete("amq.direct"), "exchange", "amq.direct"),
     (c.ExchangeDeclare("x", "no-such-type"), "exchange", "x"),
     (c.ExchangeBind("none", "amq.topic", "k"), "binding", "amq.topic -> none"),
 ])  # fmt: skip

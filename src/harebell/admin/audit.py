@@ -29,14 +29,29 @@ EVENTLESS: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("POST", "/api/all-configuration"): ("definitions", "imported"),
     ("POST", "/api/definitions/{vhost}"): ("definitions", "imported"),
     ("PUT", "/api/consumers/{vhost}/{channel}/{consumer}/prefetch"): ("consumer", "prefetch.set"),
+    ("DELETE", "/api/reset"): ("history", "forgotten"),
+    ("DELETE", "/api/reset/{node}"): ("history", "forgotten"),
+    ("DELETE", "/api/auth/attempts/{node}"): ("login", "attempts.forgotten"),
+    ("DELETE", "/api/shovels/vhost/{vhost}/{name}/restart"): ("shovel", "restarted"),
 }
 """The kind and the act of each request that has no event."""
-NO_CHANGES: Final = ("/publish", "/get", "/actions", "/login", "/logout", "/rebalance/queues", "/start/{node}")
+NOTED: Final = frozenset(
+    {
+        ("POST", "/api/definitions"),
+        ("POST", "/api/all-configuration"),
+        ("POST", "/api/definitions/{vhost}"),
+    }
+)
+"""Those of them that the broker records itself, once they are done."""
+NO_CHANGES: Final = (
+    "/publish", "/get", "/actions", "/login", "/logout", "/rebalance/queues", "/start/{node}", "/enable",
+)  # fmt: skip
 """How the paths end whose requests are no acts."""
 SECRET: Final = frozenset({"users", "definitions", "all-configuration", "parameters", "global-parameters", "shovels"})
 KINDS: Final = {"queues": "queue", "exchanges": "exchange", "bindings": "binding", "vhosts": "vhost", "users": "user",
     "permissions": "permission", "topic-permissions": "topic.permission", "parameters": "parameter",
-    "policies": "policy", "global-parameters": "parameter", "connections": "connection"}  # fmt: skip
+    "policies": "policy", "global-parameters": "parameter", "connections": "connection", "vhost-limits": "vhost",
+    "user-limits": "user", "shovels": "parameter", "cluster-name": "parameter"}  # fmt: skip
 ASKED: Final = {"PUT": "set", "DELETE": "deleted", "POST": "created", "PATCH": "set"}
 NAMED: Final = ("connection", "queue", "exchange", "name", "consumer", "source", "user", "vhost")
 
@@ -46,8 +61,9 @@ def record(request: Request, refused: Refused | None) -> None:
     pattern, names = request.pattern, request.names
     if pattern.endswith(NO_CHANGES):
         return
-    known = EVENTLESS.get((request.method, pattern))
-    if refused is None and known is None:
+    asked = (request.method, pattern)
+    known = EVENTLESS.get(asked)
+    if refused is None and (known is None or asked in NOTED):
         return
     if (
         refused is None

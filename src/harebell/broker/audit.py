@@ -2,7 +2,8 @@
 
 Rules:
 
-- A record is made from a change's event, or from the refusal of a request, never from a message.
+- A record is made from a change's event, by a change that has no event, or from the refusal of a request; never from a
+  message.
 - Of an event's headers a record has those of `TOLD` alone. No password, hash, key or value of a parameter is among
   them.
 - The log is bounded by records and by bytes, and the oldest records go first. A restart empties it.
@@ -14,11 +15,12 @@ import json
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from harebell.errors import AmqpError
 
-__all__ = ["Act", "AuditLog", "Origin", "Source", "performed", "performing", "requested"]
+__all__ = ["NOBODY", "NOTHING", "Act", "AuditLog", "Origin", "Source", "performed", "performing", "requested"]
 
 RECORDS: Final = 10_000
 BYTES: Final = 4 << 20
@@ -44,6 +46,11 @@ class Origin(NamedTuple):
     user: str
     peer: str
     protocol: str
+
+
+NOBODY: Final = Origin("", "", "")
+"""The origin of what the broker does by itself."""
+NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class Act(NamedTuple):
@@ -137,7 +144,17 @@ class Source(Protocol):
 
     origin: Origin | None
 
-    def act(self, vhost: str, kind: str, name: str, act: str, *, refused: str = "") -> None: ...
+    def act(
+        self,
+        vhost: str,
+        kind: str,
+        name: str,
+        act: str,
+        *,
+        refused: str = "",
+        told: Mapping[str, object] = NOTHING,
+        origin: Origin | None = None,
+    ) -> None: ...
 
 
 def requested(user: str, peer: str, dialect: str) -> Origin:
@@ -152,16 +169,19 @@ def performing(source: Source, origin: Origin, vhost: str, method: object) -> It
     try:
         yield
     except AmqpError as error:
-        if not getattr(method, "passive", False):
-            kind, act, name = _asked(method)
-            source.act(vhost, kind, name, act, refused=str(error) or type(error).__name__)
+        _refused(source, origin, vhost, method, error)
         raise
     finally:
         source.origin = None
 
 
-def performed(source: Source, origin: Origin, work: Iterator[None]) -> Generator[None, None, Any]:
-    """The work in steps, each of them in the name of `origin`; others have their own in between."""
+def performed(
+    source: Source, origin: Origin, work: Iterator[None], vhost: str = "", method: object = None
+) -> Generator[None, None, Any]:
+    """The work in steps, each of them in the name of `origin`; others have their own in between.
+
+    `method` is what asked for it, in that virtual host: its refusal is recorded, whenever it comes.
+    """
     try:
         while True:
             source.origin = origin
@@ -171,8 +191,18 @@ def performed(source: Source, origin: Origin, work: Iterator[None]) -> Generator
                 return end.value
             source.origin = None
             yield
+    except AmqpError as error:
+        if method is not None:
+            _refused(source, origin, vhost, method, error)
+        raise
     finally:
         source.origin = None
+
+
+def _refused(source: Source, origin: Origin, vhost: str, method: object, error: AmqpError) -> None:
+    if not getattr(method, "passive", False):
+        kind, act, name = _asked(method)
+        source.act(vhost, kind, name, act, refused=str(error) or type(error).__name__, origin=origin)
 
 
 ASKED: Final = {

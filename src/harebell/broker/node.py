@@ -184,10 +184,12 @@ class Node:
         check_vhost_limits(definition.limits or {})
         new = definition.name not in self.vhosts
         vhost = self.new_vhost(definition.name) if new else self.vhosts[definition.name]
-        vhost.definition = definition
+        before, vhost.definition = vhost.definition, definition
         self.catalog.put_vhost(definition)
         if new:
             self.events.vhost_created(vhost)
+        elif _said(definition) != _said(before):
+            self.events.act(definition.name, "vhost", definition.name, "changed", told=_said(definition))
         if definition.limits:
             self.parameters.set_limits(definition.name, definition.limits)
         return vhost
@@ -403,3 +405,12 @@ class Node:
             self.catalog.keep_copy()
         except OSError as error:
             log.warning("the copy of the catalog could not be written: %s", error)
+
+
+def _said(definition: definitions.VirtualHost) -> dict[str, object]:
+    """What an operator says of a virtual host."""
+    return {
+        "description": definition.description or "",
+        "tags": list(definition.tags or ()),
+        "default_queue_type": definition.default_queue_type or "",
+    }

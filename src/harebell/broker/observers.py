@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, Protocol
 
-from harebell.broker.audit import AuditLog, Origin
+from harebell.broker.audit import NOTHING, AuditLog, Origin
 from harebell.broker.clients import Channel, Connection, Subscription
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
@@ -55,8 +55,22 @@ class Listener(Protocol):
         """Call `watcher` at each event from now on."""
 
     def unwatch(self, watcher: Watcher) -> None: ...
-    def act(self, vhost: str, kind: str, name: str, act: str, *, refused: str = "") -> None:
-        """An act that has no event was done, or one was refused."""
+    def act(
+        self,
+        vhost: str,
+        kind: str,
+        name: str,
+        act: str,
+        *,
+        refused: str = "",
+        told: Mapping[str, object] = NOTHING,
+        origin: Origin | None = None,
+    ) -> None:
+        """An act that has no event was done, or one was refused.
+
+        told    what it set
+        origin  who did it, if not the current one
+        """
 
     def prepare_vhost(self, vhost: VhostFacts) -> None:
         """Make what the listener needs in a virtual host, before it is used."""

@@ -345,6 +345,7 @@ class VirtualHost:
         self.batch.end()
         if name in self.folders:
             self._store_queue(queue)
+        self.events.act(self.name, "queue", name, "changed", told={"arguments": queue.arguments})
         return queue
 
     def delete_queue(
@@ -508,7 +509,10 @@ class VirtualHost:
 
     def revoke_delayed(self, exchange: str, message_id: str) -> int:
         """Drop the messages that a delayed exchange holds under this id. Returns their number."""
-        return self._stateful.revoke(exchange, message_id)
+        revoked = self._stateful.revoke(exchange, message_id)
+        if revoked:
+            self.events.act(self.name, "exchange", exchange, "delayed.deleted", told={"messages": revoked})
+        return revoked
 
     def delays_of(self, name: str) -> Delays:
         """The delays of a delayed exchange; a durable one has those from before a restart too."""

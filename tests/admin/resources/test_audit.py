@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from harebell.admin.audit import EVENTLESS, NO_CHANGES
+from harebell.admin.documents.endpoints import ENDPOINTS
 from harebell.protocol.v091 import Table, methods as m
 from harebell.protocol.v091.codec import PROTOCOL_HEADER
 from tests.admin.kit import Api, ApiThread
@@ -34,6 +36,7 @@ def facts(it: Record) -> tuple[str, ...]:
 HTTP: list[tuple[str, str, Any, tuple[str, str, str]]] = [
     ("PUT", "/api/queues/%2F/q", {}, ("queue", "q", "created")),
     ("DELETE", "/api/queues/%2F/q/contents", None, ("queue", "q", "purged")),
+    ("PATCH", "/api/queues/%2F/q", {"arguments": {"x-max-length": 5}}, ("queue", "q", "changed")),
     ("PUT", "/api/exchanges/%2F/x", {"type": "topic"}, ("exchange", "x", "created")),
     ("POST", "/api/bindings/%2F/e/x/q/q", {"routing_key": "k"}, ("binding", "x -> q", "created")),
     ("DELETE", "/api/bindings/%2F/e/x/q/q/k", None, ("binding", "x -> q", "deleted")),
@@ -61,6 +64,8 @@ def test_an_act_over_http_is_one_record(api: Api) -> None:
 def test_acts_on_the_whole_broker(api: Api) -> None:
     before = newest(api)
     api.put("/api/vhosts/v")
+    api.put("/api/vhosts/v", {"description": "new"})
+    api.put("/api/vhosts/v", {"description": "new"})
     api.put("/api/users/u", {"password": SECRET, "tags": "management"})
     api.put("/api/users/u", {"password": SECRET + "2", "tags": "management"})
     api.put("/api/permissions/v/u", {"configure": "c", "write": "", "read": ".*"})
@@ -71,13 +76,105 @@ def test_acts_on_the_whole_broker(api: Api) -> None:
     api("DELETE", "/api/vhosts/v")
     found = latest(api, before)
     assert [(each["kind"], each["name"], each["act"]) for each in found if each["name"] != "guest"] == [
-        ("vhost", "v", "created"), ("user", "u", "created"), ("user.tags", "u", "set"),
+        ("vhost", "v", "created"), ("vhost", "v", "changed"), ("user", "u", "created"), ("user.tags", "u", "set"),
         ("user", "u", "password.changed"), ("permission", "u", "created"), ("user.limits", "u", "set"),
         ("parameter", "g", "set"), ("permission", "u", "deleted"), ("user", "u", "deleted"), ("vhost", "v", "deleted"),
     ]  # fmt: skip
     assert {each["user"] for each in found} == {"guest"}
     permissions = [each["details"] for each in found if (each["kind"], each["name"]) == ("permission", "u")]
     assert permissions == [{"configure": "c", "write": "", "read": ".*"}, {}]
+
+
+ONE, BOUND, TO = "/api/queues/%2F/q", "/api/bindings/%2F/e/x/q/q", {"destination": "to"}
+PUBLISHED = {"properties": {}, "routing_key": "q", "payload": "1", "payload_encoding": "string"}
+HELD = {**PUBLISHED, "properties": {"message_id": "m", "headers": {"x-delay": 3_600_000}}}
+DELAYED: dict[str, Any] = {"type": "x-delayed-message", "arguments": {"x-delayed-type": "fanout"}}
+BEGUN: list[tuple[str, str, Any]] = [  # makes what the routes below change
+    ("PUT", ONE, {}),
+    ("PUT", "/api/queues/%2F/to", {}),
+    *[("POST", "/api/exchanges/%2F/amq.default/publish", PUBLISHED)] * 4,
+    ("PUT", "/api/exchanges/%2F/d", DELAYED),
+    *[("POST", "/api/exchanges/%2F/d/publish", HELD)] * 2,
+    ("PUT", "/api/users/one", {"password": "1", "tags": ""}),
+    ("PUT", "/api/users/two", {"password": "2", "tags": ""}),
+]
+ROUTES: list[tuple[str, str, str, Any]] = [
+    ("PUT", "/api/cluster-name", "/api/cluster-name", {"name": "c"}),
+    ("DELETE", "/api/reset", "/api/reset", None),
+    ("DELETE", "/api/reset/{node}", "/api/reset/{NODE}", None),
+    ("DELETE", "/api/auth/attempts/{node}", "/api/auth/attempts/{NODE}", None),
+    ("POST", "/api/definitions", "/api/definitions", {"queues": []}),
+    ("POST", "/api/all-configuration", "/api/all-configuration", {"queues": []}),
+    ("POST", "/api/definitions/{vhost}", "/api/definitions/%2F", {"queues": []}),
+    ("PUT", "/api/parameters/{component}/{vhost}/{name}", "/api/parameters/c/%2F/p", {"value": {}}),
+    ("DELETE", "/api/parameters/{component}/{vhost}/{name}", "/api/parameters/c/%2F/p", None),
+    ("PUT", "/api/global-parameters/{name}", "/api/global-parameters/g", {"value": 1}),
+    ("DELETE", "/api/global-parameters/{name}", "/api/global-parameters/g", None),
+    ("PUT", "/api/policies/{vhost}/{name}", "/api/policies/%2F/p", MAX),
+    ("DELETE", "/api/policies/{vhost}/{name}", "/api/policies/%2F/p", None),
+    ("PUT", "/api/operator-policies/{vhost}/{name}", "/api/operator-policies/%2F/p", MAX),
+    ("DELETE", "/api/operator-policies/{vhost}/{name}", "/api/operator-policies/%2F/p", None),
+    ("PUT", "/api/vhost-limits/{vhost}/{name}", "/api/vhost-limits/%2F/max-queues", {"value": 99}),
+    ("DELETE", "/api/vhost-limits/{vhost}/{name}", "/api/vhost-limits/%2F/max-queues", None),
+    ("PUT", "/api/user-limits/{user}/{name}", "/api/user-limits/one/max-channels", {"value": 9}),
+    ("DELETE", "/api/user-limits/{user}/{name}", "/api/user-limits/one/max-channels", None),
+    ("PUT", "/api/exchanges/{vhost}/{exchange}", "/api/exchanges/%2F/x", {"type": "topic"}),
+    ("POST", "/api/bindings/{vhost}/e/{source}/{kind}/{destination}", BOUND, {"routing_key": "k"}),
+    ("DELETE", "/api/bindings/{vhost}/e/{source}/{kind}/{destination}/{props}", "/api/bindings/%2F/e/x/q/q/k", None),
+    ("DELETE", "/api/exchanges/{vhost}/{exchange}", "/api/exchanges/%2F/x", None),
+    ("DELETE", "/api/exchanges/{vhost}/{exchange}/delayed/{number}", "/api/exchanges/%2F/d/delayed/{HELD}", None),
+    ("DELETE", "/api/exchanges/{vhost}/{exchange}/delayed/ids/{id}", "/api/exchanges/%2F/d/delayed/ids/m", None),
+    ("PUT", "/api/queues/{vhost}/{queue}", "/api/queues/%2F/new", {}),
+    ("PATCH", "/api/queues/{vhost}/{queue}", ONE, {"arguments": {"x-max-length": 50}}),
+    ("POST", "/api/queues/{vhost}/{queue}/messages/{position}/copy", ONE + "/messages/{AT}/copy", TO),
+    ("POST", "/api/queues/{vhost}/{queue}/messages/{position}/move", ONE + "/messages/{AT}/move", TO),
+    ("DELETE", "/api/queues/{vhost}/{queue}/messages/{position}", ONE + "/messages/{AT}", None),
+    ("POST", "/api/queues/{vhost}/{queue}/redrive", ONE + "/redrive", {}),
+    ("DELETE", "/api/queues/{vhost}/{queue}/contents", ONE + "/contents", None),
+    ("DELETE", "/api/queues/{vhost}/{queue}", ONE, None),
+    ("PUT", "/api/vhosts/{vhost}", "/api/vhosts/v", {}),
+    ("PUT", "/api/permissions/{vhost}/{user}", "/api/permissions/v/one", {"configure": "", "write": "", "read": ""}),
+    ("DELETE", "/api/permissions/{vhost}/{user}", "/api/permissions/v/one", None),
+    ("PUT", "/api/topic-permissions/{vhost}/{user}", "/api/topic-permissions/v/one",
+     {"exchange": "amq.topic", "write": "", "read": ""}),
+    ("DELETE", "/api/topic-permissions/{vhost}/{user}/{exchange}", "/api/topic-permissions/v/one/amq.topic", None),
+    ("DELETE", "/api/connections/username/{user}", "/api/connections/username/guest", None),
+    ("DELETE", "/api/vhosts/{vhost}", "/api/vhosts/v", None),
+    ("PUT", "/api/users/{user}", "/api/users/three", {"password": "3", "tags": ""}),
+    ("POST", "/api/users/bulk-delete", "/api/users/bulk-delete", {"users": ["one", "two"]}),
+    ("DELETE", "/api/users/{user}", "/api/users/three", None),
+]  # fmt: skip
+ELSEWHERE = {  # with a live client, with a shovel, or the same code under another path
+    ("PUT", "/api/consumers/{vhost}/{channel}/{consumer}/prefetch"),
+    ("DELETE", "/api/connections/{connection}"),
+    ("DELETE", "/api/shovels/vhost/{vhost}/{name}"),
+    ("DELETE", "/api/shovels/vhost/{vhost}/{name}/restart"),
+    ("DELETE", "/api/topic-permissions/{vhost}/{user}"),
+}
+
+
+def test_each_route_that_changes_something_is_tried_or_named() -> None:
+    changing = {(each.method, each.path) for each in ENDPOINTS if each.method not in ("GET", "HEAD")}
+    acts = {each for each in changing if not each[1].endswith(NO_CHANGES)}
+    assert {(method, pattern) for method, pattern, _, _ in ROUTES} | ELSEWHERE == acts
+    assert set(EVENTLESS) <= acts
+
+
+def test_each_route_that_changes_something_leaves_one_record(api: Api, own: ApiThread) -> None:
+    for method, path, body in BEGUN:
+        assert api(method, path, body).status < 300, path
+    for method, pattern, path, body in ROUTES:
+        if "{AT}" in path:
+            path = path.replace("{AT}", str(api.get(ONE + "/browse")["items"][0]["position"]))
+        if "{HELD}" in path:
+            path = path.replace("{HELD}", str(api.get("/api/exchanges/%2F/d/delayed")[0]["number"]))
+        path = path.replace("{NODE}", api.get("/api/nodes")[0]["name"])
+        before = newest(api)
+        assert api(method, path, body).status < 300, (method, path)
+        found = latest(api, before)
+        by = {(each["user"], each["protocol"], each["outcome"]) for each in found}
+        assert by == {("guest", "http", "done")}, (method, pattern)
+        assert len(found) == len({(each["kind"], each["name"], each["act"]) for each in found}), (method, pattern)
 
 
 METHODS: list[tuple[m.Method, type[m.Method], tuple[str, str, str]]] = [
@@ -211,6 +308,53 @@ def test_a_refused_login_over_amqp_is_a_record_without_its_password(api: Api, ow
     assert facts(found) == ("", "amqp 0-9-1", "", "login", "guest", "login", "refused")
     assert found["peer"].startswith("127.0.0.1:")
     assert SECRET not in json.dumps(found)
+
+
+def asked(api: Api, own: ApiThread, service: str, request: Any, *, refused: bool = False) -> list[Record]:
+    """The records of a request to a service, whose refusal closes the channel."""
+    before = newest(api)
+    with Wire(own.port) as wire:
+        wire.log_in()
+        wire.channel()
+        wire.publish("amq.system", service, json.dumps(request).encode())
+        if refused:
+            wire.expect(m.ChannelClose)
+        else:
+            wire.barrier()
+    return latest(api, before)
+
+
+@pytest.mark.parametrize("request_", [
+    {"do": "add-vhost", "name": "/"},
+    {"do": "nonsense"},
+    {"do": "set-policy", "vhost": "/", "name": "p", "pattern": "(", "definition": {}},
+    {"do": "set-password", "name": "none", "password_hash": SECRET, "hashing_algorithm": SECRET},
+    {"do": "import-definitions", "definitions": {"users": [{"name": SECRET, "password_hash": SECRET}]}},
+    [SECRET],
+])  # fmt: skip
+def test_what_the_service_for_administrators_refuses_is_one_record(api: Api, own: ApiThread, request_: Any) -> None:
+    (found,) = asked(api, own, "amq.administer", request_, refused=True)
+    assert facts(found) == ("guest", "amqp 0-9-1", "/", "service", "amq.administer", "asked", "refused")
+    assert found["reason"]
+    assert found["details"] == ({"do": request_["do"]} if isinstance(request_, dict) else {})
+    assert SECRET not in json.dumps(found)
+
+
+def test_services_that_change_something(api: Api, own: ApiThread) -> None:
+    api.put("/api/queues/%2F/q", {})
+    change = {"queue": "q", "arguments": {"x-max-length": 7}}
+    (found,) = asked(api, own, "amq.change-queue", change)
+    assert facts(found) == ("guest", "amqp 0-9-1", "/", "queue", "q", "changed", "done")
+    assert found["details"] == {"arguments": {"x-max-length": 7}}
+    (found,) = asked(api, own, "amq.change-queue", {"queue": "none", "arguments": {}}, refused=True)
+    assert facts(found)[3:] == ("service", "amq.change-queue", "asked", "refused")
+    api.put("/api/exchanges/%2F/d", DELAYED)
+    api("POST", "/api/exchanges/%2F/d/publish", HELD)
+    (found,) = asked(api, own, "amq.revoke", {"exchange": "d", "id": "m"})
+    assert (facts(found)[3:], found["details"]) == (("exchange", "d", "delayed.deleted", "done"), {"messages": 1})
+    assert asked(api, own, "amq.revoke", {"exchange": "d", "id": "m"}) == []
+    (found,) = asked(api, own, "amq.revoke", {}, refused=True)
+    assert facts(found)[3:] == ("service", "amq.revoke", "asked", "refused")
 
 
 def test_an_act_by_the_service_for_administrators_is_its_clients(api: Api, own: ApiThread) -> None:

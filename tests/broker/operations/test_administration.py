@@ -252,6 +252,34 @@ def test_events_name_the_client_that_asked(client: Client, kit: NodeKit) -> None
     assert {name: users.get(name) for name in named} == dict.fromkeys(named, "guest")
 
 
+RECORDED = [*(name for name, command in COMMANDS.items() if command.changes), "end-session"]
+FIRST = {"clear-permission": "set-permission", "clear-topic-permission": "set-topic-permission"}
+OTHER = {"password_hash": make_user("u", "other", (), RABBITMQ_SHA256).password_hash}
+
+
+@pytest.mark.parametrize("command", RECORDED)
+def test_each_change_over_the_service_is_in_the_audit_log(client: Client, kit: NodeKit, command: str) -> None:
+    prepare(kit.node)
+    if command in FIRST:
+        do(kit.node, FIRST[command])
+    acts = kit.node.events.audit.acts
+    acts.clear()
+    request = {"do": command, **REQUESTS[command], **(OTHER if command == "set-password" else {})}
+    assert ask(client, **request) in (None, [])
+    done = [each for each in acts if each.name != "answers"]
+    assert done
+    assert {(each.user, each.protocol, each.outcome) for each in done} == {("guest", "amqp 0-9-1", "done")}
+
+
+@pytest.mark.parametrize(("command", "act"), [
+    ("commit-transaction", "committed"), ("roll-back-transaction", "rolled back"),
+])  # fmt: skip
+def test_a_decided_transaction_is_in_the_audit_log(node: Any, command: str, act: str) -> None:
+    do(node, command)
+    done = node.events.audit.acts[-1]
+    assert (done.vhost, done.kind, done.name, done.act) == ("/", "transaction", "1:t:b", act)
+
+
 def _answer_to(client: Client, body: bytes) -> Any:
     client.publish("amq.administer", body, "amq.system", reply_to="answers")
     answer = client.get("answers")

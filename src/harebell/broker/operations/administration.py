@@ -325,6 +325,7 @@ def _end_session(node: Node, session: str, user: str, vhost: str) -> Steps[None]
     for each in tuple(node.sessions):
         if (_text(each.session_name), each.user, each.vhost.name) == (session, user, vhost):
             yield from each.expel(ResourceDeleted("the session was ended by an administrator"))
+            node.events.act(vhost, "session", session, "ended", told={"user": user})
             return
     raise NotFound(f"user '{user}' has no session '{session}' in vhost '{vhost}'")
 
@@ -342,10 +343,12 @@ def _list_transactions(node: Node) -> Listing:
 
 def _commit_transaction(node: Node, transaction: str, vhost: str) -> Steps[None]:
     yield from node.branches.deciding(_prepared(node, transaction, vhost), commits=True)
+    node.events.act(vhost, "transaction", transaction, "committed")
 
 
 def _roll_back_transaction(node: Node, transaction: str, vhost: str) -> Steps[None]:
     yield from node.branches.deciding(_prepared(node, transaction, vhost), commits=False)
+    node.events.act(vhost, "transaction", transaction, "rolled back")
 
 
 def _prepared(node: Node, transaction: str, vhost: str) -> Branch:

@@ -90,6 +90,7 @@ def importing(node: Node, definitions: Definitions, vhost: str | None = None) ->
     except InvalidArgument as error:
         raise InvalidArgument(_one_line(str(error))) from None
     yield from work.apply()
+    node.events.act(vhost or "", "definitions", vhost or "", "imported")
     for remark in work.remarks:
         log.warning("definitions: %s", remark)
     return tuple(work.remarks)

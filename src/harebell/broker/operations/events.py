@@ -12,13 +12,14 @@ changes of objects, also while events are off.
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, cast
 
-from harebell.broker.audit import AuditLog, Origin, requested
+from harebell.broker.audit import NOBODY, NOTHING, AuditLog, Origin, requested
 from harebell.broker.clients import Channel, Connection, Subscription
 from harebell.broker.observers import INTERNAL_USER, VhostFacts, Watcher
 from harebell.broker.queues.base import Queue
@@ -86,10 +87,21 @@ class Events:
         self._watchers = tuple(each for each in self._watchers if each is not watcher)
         self.on = self.published or bool(self._watchers)
 
-    def act(self, vhost: str, kind: str, name: str, act: str, *, refused: str = "") -> None:
-        """Record an act that has no event, or one that was refused."""
-        origin = self.origin or Origin("", "", "")
-        self.audit.add(int(self._clock() * 1000), origin, vhost, kind, name, act, refused=refused)
+    def act(
+        self,
+        vhost: str,
+        kind: str,
+        name: str,
+        act: str,
+        *,
+        refused: str = "",
+        told: Mapping[str, object] = NOTHING,
+        origin: Origin | None = None,
+    ) -> None:
+        """Record an act that has no event, or one that was refused; `told`: what it set."""
+        origin = origin or self.origin or NOBODY
+        details = json.dumps(told, default=str) if told else "{}"
+        self.audit.add(int(self._clock() * 1000), origin, vhost, kind, name, act, refused=refused, details=details)
 
     def emit(self, name: str, headers: Mapping[str, FieldValue], *, recorded: bool = True) -> None:
         """Publish an event; do nothing while events are off, so that callers need no check.

@@ -32,7 +32,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
-from harebell.broker.audit import Origin, performed
+from harebell.broker.audit import NOTHING, Origin, performed
 from harebell.broker.auth import Access
 from harebell.broker.message import Address, Message
 from harebell.broker.node import Node
@@ -61,6 +61,12 @@ from harebell.routing.wire_limits import check_key, check_value
 __all__ = ["SERVICES", "OwnRequest", "Requester", "Service", "has_service"]
 
 log = logging.getLogger("harebell.broker.services")
+
+CHANGING: Final = frozenset({ADMINISTER, "amq.change-queue", "amq.revoke"})
+"""The services whose refusals the audit log has."""
+SECRET: Final = frozenset({"add-user", "set-password", "import-definitions"})
+"""The commands of amq.administer with hashes of passwords, which the reason of a refusal may quote."""
+LONGEST_READ: Final = 64 << 10  # bytes of a refused request that is read again for the audit log
 
 JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"
@@ -181,11 +187,21 @@ def _administer(connection: Requester, request: BaseContent) -> Steps[bytes]:
     address = connection.vhost.reply_queues.get(request.decode_properties().reply_to or "")
     if command is not None and command.secret and (address is None or address.owner is not connection):
         raise PreconditionFailed(f"the answer to '{does}' has hashes of passwords: ask for it with a direct reply")
-    answer = yield from performed(node.events, connection.origin, administering(node, asked))
+    answer = yield from administering(node, asked)
     if COMMANDS[asked["do"]].changes:
         about = ", ".join(f"{field} {asked[field]!r}" for field in ("name", "user", "vhost") if field in asked)
         log.info("%s: user '%s' did %s: %s", connection.name, user, does, about)
     return (yield from _json_in_steps(answer))
+
+
+def _does(body: bytes) -> str:
+    """The command that a request to amq.administer has; "" where it is too long to be read at once, or has none."""
+    try:
+        asked = json.loads(body) if len(body) <= LONGEST_READ else None
+    except (ValueError, RecursionError):
+        return ""
+    does = asked.get("do") if isinstance(asked, dict) else None
+    return does if isinstance(does, str) else ""
 
 
 def _asked(request: BaseContent, **fields: type[str | dict[str, Any]]) -> tuple[Any, ...]:
@@ -325,8 +341,12 @@ class Service:
         request = message.content.decode_properties()
         queue = self._reply_queue(request.reply_to) if request.reply_to else None
         try:
-            body, content_type = yield from self._answer(message.content)
+            body, content_type = yield from performed(
+                self._connection.node.events, self._connection.origin, self._answer(message.content)
+            )
         except AmqpError as error:
+            if self._name in CHANGING:
+                self._note_refusal(message.content, error)
             if not request.reply_to:
                 raise
             body, content_type = _json({"error": error.reply_name.lower(), "reason": error.reply_text}), JSON
@@ -334,6 +354,15 @@ class Service:
             properties = Properties(correlation_id=request.correlation_id, content_type=content_type)
             frames = encode_content(1, properties, body, FRAME_MAX)
             queue.publish(Message(Address("", request.reply_to), Content(1, b"", frames, len(body))))
+
+    def _note_refusal(self, request: BaseContent, error: AmqpError) -> None:
+        """Record it, without its reason where that may quote a secret."""
+        connection, does = self._connection, _does(request.body) if self._name == ADMINISTER else ""
+        safe = self._name != ADMINISTER or (does in COMMANDS and does not in SECRET)
+        connection.node.events.act(
+            connection.vhost.name, "service", self._name, "asked", origin=connection.origin,
+            refused=error.reply_text if safe else error.reply_name, told={"do": does} if does else NOTHING,
+        )  # fmt: skip
 
     def _reply_queue(self, name: str) -> Queue | None:
         """The queue for the answer; None when there is none of that name. AccessRefused when the user may not write."""

@@ -92,7 +92,8 @@ class Topology:
 
     def _work(self, number: int, command: Command, work: Work) -> None:
         """Do long work in the client's name."""
-        self._session.work(number, command, performed(self._session.node.events, self._session.origin, work))
+        events, origin = self._session.node.events, self._session.origin
+        self._session.work(number, command, performed(events, origin, work, self._vhost.name, command))
 
     # -- exchanges -----------------------------------------------------------------------------------------------
 

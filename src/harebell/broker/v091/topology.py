@@ -44,8 +44,9 @@ class Topology:
 
     def _work(self, method: m.Method, work: Work) -> None:
         """Do long work in the client's name."""
-        events = self._connection.node.events
-        self._connection.work(self._channel.number, method, performed(events, self._connection.origin, work))
+        events, origin = self._connection.node.events, self._connection.origin
+        named = performed(events, origin, work, self._vhost.name, method)
+        self._connection.work(self._channel.number, method, named)
 
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
         name = _stripped(method.exchange)
