@@ -31,6 +31,7 @@ VIEWS: Final[Mapping[str, str]] = {
     "wrong": "wrong",
     "history": "history",
     "changes": "changes",
+    "audit": "audit",
     "node": "node",
     "queues": "queues",
     "streams": "streams",

@@ -20,7 +20,18 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from harebell.errors import AmqpError
 
-__all__ = ["NOBODY", "NOTHING", "Act", "AuditLog", "Origin", "Source", "performed", "performing", "requested"]
+__all__ = [
+    "NOBODY",
+    "NOTHING",
+    "Act",
+    "AuditLog",
+    "Origin",
+    "Source",
+    "as_details",
+    "performed",
+    "performing",
+    "requested",
+]
 
 RECORDS: Final = 10_000
 BYTES: Final = 4 << 20
@@ -117,8 +128,19 @@ class AuditLog:
         while len(self.acts) > self._records or self.size > self._bytes:
             self.size -= self.acts.popleft().size
 
-    def add_event(self, at: int, origin: Origin | None, event: str, headers: Mapping[str, object], nobody: str) -> None:
-        """Record an event, if it is an act. `nobody` is the user of the broker's own changes."""
+    def add_event(
+        self,
+        at: int,
+        origin: Origin | None,
+        event: str,
+        headers: Mapping[str, object],
+        nobody: str,
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        """Record an event, if it is an act. `nobody` is the user of the broker's own changes.
+
+        arguments  those of the object, which the event has as Erlang's terms only
+        """
         kind, _, act = event.rpartition(".")
         if kind.partition(".")[0] not in KINDS or event.startswith(("user.authentication.", "queue.alert.")):
             return
@@ -136,7 +158,18 @@ class AuditLog:
         if kind == "binding":
             name = f"{headers['source_name']} -> {headers['destination_name']}"
         told = {key: headers[key] for key in TOLD if key in headers}
-        self.add(at, origin, str(vhost), kind, str(name), act, details=json.dumps(told, default=str))
+        if arguments is not None:
+            told["arguments"] = arguments
+        self.add(at, origin, str(vhost), kind, str(name), act, details=as_details(told))
+
+
+def as_details(told: Mapping[str, object]) -> str:
+    """The JSON of a record's details."""
+    return json.dumps(told, default=_plain) if told else "{}"
+
+
+def _plain(it: object) -> object:
+    return it.decode("utf-8", "backslashreplace") if isinstance(it, (bytes, bytearray)) else str(it)
 
 
 class Source(Protocol):

@@ -43,6 +43,7 @@ VIEWS = {
     "wrong": "which does not exist",
     "history": "History",
     "changes": "Changes",
+    "audit": EVIL,
     "node": "Health",
     "queues": EVIL,
     "streams": "Streams",
@@ -434,4 +435,26 @@ def test_the_topology_is_drawn_searched_opened_and_saved(browser: Browser, own: 
     panel.get_by_text("Unacknowledged").wait_for()
     panel.get_by_role("link", name="Open its page").click()
     page.get_by_role("heading", name="lonely", exact=True).wait_for()
+    browser.check()
+
+
+def test_the_audit_log_has_what_was_before_and_what_comes(browser: Browser, own: ApiThread) -> None:
+    """Also refusals, which are no changes, and hostile details, as text."""
+    api, page = own.api(), browser.page
+    assert api.put("/api/queues/%2F/early", {"arguments": {"x-max-length": 7, EVIL: EVIL}}) == 201
+    assert api("DELETE", "/api/queues/%2F/none").status == 404
+    browser.log_in(own.management.url)
+    browser.go("audit?q=kind:queue", "Audit log")
+    log = page.get_by_role("table", name="Audit log")
+    browser.go("audit", "early")
+    row = log.get_by_role("row").filter(has_text="early")
+    assert [text in row.inner_text() for text in ("guest", "queue created", "done")] == [True] * 3
+    browser.go("audit?q=outcome:refused", "none")
+    assert log.get_by_role("row").filter(has_text="early").count() == 0
+    browser.go("audit", "early")
+    assert api.put("/api/queues/%2F/late") == 201
+    log.get_by_text("late").wait_for()  # without a question
+    assert api("DELETE", "/api/queues/%2F/late/contents").status == 204
+    page.get_by_role("button", name="Load again").click()
+    log.get_by_text("queue purged").wait_for()
     browser.check()

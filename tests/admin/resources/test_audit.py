@@ -263,6 +263,17 @@ def test_no_secret_is_recorded(api: Api) -> None:
     assert not [each for each in (SECRET, *hashes) if each in text]
 
 
+def test_the_details_have_arguments_as_json_has_them(api: Api) -> None:
+    arguments = {"x-max-length": 7, "note": [1, {"a": True}]}
+    for path in ("queues/%2F/q", "exchanges/%2F/x"):
+        body = {"arguments": arguments} if path.startswith("queues") else {"arguments": arguments, "type": "topic"}
+        assert api.put(f"/api/{path}", body) == 201
+        assert api.get("/api/audit")[0]["details"]["arguments"] == arguments
+    assert api("POST", "/api/bindings/%2F/e/x/q/q", {"routing_key": "k", "arguments": {"a": 1}}).status == 201
+    told = api.get("/api/audit")[0]["details"]
+    assert (told["routing_key"], told["arguments"]) == ("k", {"a": 1})
+
+
 def test_who_sees_what(api: Api, own: ApiThread) -> None:
     api.put("/api/vhosts/v")
     api.put("/api/vhosts/w")

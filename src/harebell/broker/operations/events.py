@@ -12,14 +12,13 @@ changes of objects, also while events are off.
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, cast
 
-from harebell.broker.audit import NOBODY, NOTHING, AuditLog, Origin, requested
+from harebell.broker.audit import NOBODY, NOTHING, AuditLog, Origin, as_details, requested
 from harebell.broker.clients import Channel, Connection, Subscription
 from harebell.broker.observers import INTERNAL_USER, VhostFacts, Watcher
 from harebell.broker.queues.base import Queue
@@ -100,17 +99,24 @@ class Events:
     ) -> None:
         """Record an act that has no event, or one that was refused; `told`: what it set."""
         origin = origin or self.origin or NOBODY
-        details = json.dumps(told, default=str) if told else "{}"
-        self.audit.add(int(self._clock() * 1000), origin, vhost, kind, name, act, refused=refused, details=details)
+        at, details = int(self._clock() * 1000), as_details(told)
+        self.audit.add(at, origin, vhost, kind, name, act, refused=refused, details=details)
 
-    def emit(self, name: str, headers: Mapping[str, FieldValue], *, recorded: bool = True) -> None:
+    def emit(
+        self,
+        name: str,
+        headers: Mapping[str, FieldValue],
+        *,
+        recorded: bool = True,
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
         """Publish an event; do nothing while events are off, so that callers need no check.
 
         A caller outside a batch (a timer's callback is inside one) calls `Batch.end` afterwards. `recorded`: the audit
-        log has it too, if it is an act.
+        log has it too, if it is an act; `arguments`: with these, of the object.
         """
         if recorded:
-            self.audit.add_event(int(self._clock() * 1000), self.origin, name, headers, INTERNAL_USER)
+            self.audit.add_event(int(self._clock() * 1000), self.origin, name, headers, INTERNAL_USER, arguments)
         if not self.on:
             return
         for watcher in self._watchers:
@@ -234,6 +240,7 @@ class Events:
                 "owner_pid": "" if queue.owner is None else queue.owner.pid,
                 "user_who_performed_action": user,
             },
+            arguments=queue.arguments,
         )
 
     def queue_deleted(self, vhost: str, queue: Queue, user: str) -> None:
@@ -275,6 +282,7 @@ class Events:
                 "user_who_performed_action": user,
             },
             recorded=recorded,
+            arguments=exchange.arguments,
         )
 
     def exchange_deleted(self, vhost: str, name: str, user: str) -> None:
@@ -294,6 +302,7 @@ class Events:
                 "vhost": vhost,
                 "user_who_performed_action": user,
             },
+            arguments=binding.arguments,
         )
 
     def prepare_vhost(self, vhost: VhostFacts) -> None:

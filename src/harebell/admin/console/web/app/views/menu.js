@@ -12,6 +12,7 @@ import { Policies } from "./policies.js";
 import { Shovels } from "./shovels.js";
 import { Definitions } from "./definitions.js";
 import { History } from "./history.js";
+import { Audit } from "./audit.js";
 import { Changes } from "./changes.js";
 import { Node } from "./node.js";
 import { Wrong } from "./wrong.js";
@@ -28,6 +29,7 @@ export const MENU = [
       { title: "What is wrong", to: ["wrong"], shortcut: "w" },
       { title: "History", to: ["history"], shortcut: "h" },
       { title: "Changes", to: ["changes"] },
+      { title: "Audit log", to: ["audit"], shortcut: "a" },
       { title: "Node", to: ["node"], tag: "monitoring" },
     ],
   },
@@ -64,7 +66,7 @@ export const MENU = [
 ];
 
 const VIEWS = {
-  overview: Overview, wrong: Wrong, history: History, changes: Changes, node: Node,
+  overview: Overview, wrong: Wrong, history: History, changes: Changes, audit: Audit, node: Node,
   queues: [Queues, Queue], streams: [Queues, Queue], exchanges: [Exchanges, Exchange],
   route: RouteTester, topology: Topology, browse: Browse, "dead-letters": DeadLetters,
   connections: [Connections, Connection], channels: [Channels, Channel], consumers: Consumers,
