@@ -77,12 +77,15 @@ def test_measured():
     assert subject.measured() == 1
 
 @pytest.mark.repeats
-def test_repeated():
+@pytest.mark.parametrize("time", range(3))
+def test_repeated(time):
     assert subject.repeated() == 2
     subprocess.run([sys.executable, "-c", "import subject; subject.repeated()"], check=True)
 
 def test_measured_again():
     assert "COVERAGE_PROCESS_CONFIG" in os.environ
+    inner = [getattr(each.cell_contents, "__name__", "") for each in os._exit.__closure__]
+    assert "coverage_os_exit_patch" not in inner
 """
 
 
@@ -90,7 +93,7 @@ def test_what_repeats_is_not_measured(tmp_path: Path) -> None:
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "test_subject.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = repeats\npythonpath = .\n")
-    (tmp_path / ".coveragerc").write_text("[run]\npatch = subprocess\n")
+    (tmp_path / ".coveragerc").write_text("[run]\npatch = subprocess, _exit\n")
     options = ["-q", "-p", "tests.fixtures.measured", "--cov=subject", "--cov-report=term-missing"]
     outside = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COVERAGE_", "COV_"))
@@ -99,7 +102,7 @@ def test_what_repeats_is_not_measured(tmp_path: Path) -> None:
         [sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True,
         env=outside | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
     )  # fmt: skip
-    assert "3 passed" in run.stdout, run.stdout + run.stderr
+    assert "5 passed" in run.stdout, run.stdout + run.stderr
     assert [line.split()[-1] for line in run.stdout.splitlines() if line.startswith("subject.py")] == ["6"]
 
 
