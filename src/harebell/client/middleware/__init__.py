@@ -95,3 +95,8 @@ def __getattr__(name: str) -> object:
             globals()[name] = value
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    hooks = import_module(f"{__name__}.hooks")
+    return sorted({*globals(), *_HOMES, *hooks.__all__})
