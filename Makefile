@@ -39,7 +39,7 @@ define gate
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs fast pictures quick test test-compiled servers lint generate coverage $(STAGES) others slowly kept pythons torture bench clean
+.PHONY: help setup demo docs dist fast pictures quick test test-compiled servers lint generate coverage $(STAGES) others slowly kept pythons torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ lint: setup ## check style (ruff), types (mypy --strict) and the arrows between 
 
 docs: setup ## build the documentation as a site in build/docs; a broken link or a warning is an error
 	@PYTHONPATH=src:. $(BIN)/python -m tools.site
+
+dist: setup ## build sdist and wheels into dist/, and try each in a clean environment: 5 minutes for each Python that is here
+	@$(BIN)/python -m tools.dist $(DIST_ARGS)
 
 fast: setup ## compile the hot modules in place: a quarter less CPU per message; needs a C compiler, and two minutes
 	@$(BIN)/python tools/compile.py
