@@ -67,10 +67,9 @@ def build(work: Path, names: list[str]) -> None:
     """Compile a copy of the sources in that folder. Ends the program when it fails."""
     ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__", NOTE, "*.mjs", "*.js")
     shutil.copytree(SOURCES, work, dirs_exist_ok=True, ignore=ignored)
+    # Not strict, which `make lint` is: here packages of some extras may be missing, and what they give has no types.
     config = work / "mypy.ini"
-    config.write_text(
-        "[mypy]\nstrict = True\nexplicit_package_bases = True\nmypy_path = .\nignore_missing_imports = True\n"
-    )
+    config.write_text("[mypy]\nexplicit_package_bases = True\nmypy_path = .\nignore_missing_imports = True\n")
     files = [str(source_of(name).relative_to(SOURCES)) for name in names]
     script = work / "setup_compiled.py"
     script.write_text(SETUP)
