@@ -14,9 +14,10 @@ from tools.site import api, pages  # noqa: E402
 project, author, copyright = "Harebell", "The Harebell authors", "The Harebell authors"  # noqa: A001  sphinx's name
 release = version = harebell.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-root_doc = "README"  # of the copy of these pages that tools/site makes
+root_doc = "index"  # tools/site copies these pages, and names each README so
 exclude_patterns = ["how-to/prometheus/*.json"]
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # furo's own underlines names of modules as if they were links
 html_title = f"Harebell {release}"
 html_favicon = html_logo = str(ROOT / "src" / "harebell" / "admin" / "console" / "web" / "style" / "icon.svg")
 html_static_path = [str(ROOT / "tools" / "site" / "static")]
@@ -26,6 +27,7 @@ myst_heading_anchors = 4
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = True
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88

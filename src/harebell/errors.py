@@ -71,8 +71,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal
 
 Scope = Literal["channel", "connection"]
+"""What an error with a reply code closes."""
 
-MAX_REPLY_TEXT: Final = 255  # a shortstr; RabbitMQ cuts longer texts and ends them with "..."
+MAX_REPLY_TEXT: Final = 255
+"""Bytes of a reply text, which is a shortstr; RabbitMQ cuts longer texts and ends them with "..."."""
 
 
 class HarebellError(Exception):
@@ -242,6 +244,7 @@ REPLY_CODES: Final[dict[int, type[AmqpError]]] = {
     for cls in base.__subclasses__()
     if cls is not PluginFailed  # 541 is InternalError's, unless it closes a channel
 }
+"""The class of each reply code."""
 
 
 def from_reply(code: int, text: str, class_id: int = 0, method_id: int = 0, scope: Scope = "connection") -> AmqpError:

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PAGES = ("README", "tutorials/first-steps", "how-to/console-views", "reference/http-api", "api/harebell")
+PAGES = ("index", "tutorials/first-steps", "how-to/console-views", "reference/http-api", "api/harebell")
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,10 +39,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_site_has_each_page_and_the_words_of_docstrings(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
-        assert site.joinpath(page.relative_to(ROOT / "docs")).with_suffix(".html").is_file()
+        name = "index" if page.stem == "README" else page.stem
+        assert (site / page.relative_to(ROOT / "docs")).with_name(f"{name}.html").is_file()
     text = (site / "api" / "harebell.html").read_text("utf-8")
     assert 'id="harebell.Channel.publish"' in text
     assert 'id="harebell.Consumer.receive"' not in text  # it is no public name of the package
+    assert 'href="#harebell.Channel.get"' in text  # a name in backticks leads to what it names
+    errors = (site / "api" / "harebell-errors.html").read_text("utf-8")
+    assert 'id="harebell.errors.REPLY_CODES"' in errors
+    assert "add_note" not in errors  # Python's own members are not ours to describe
+    assert "What functions around" in (site / "api" / "harebell-middleware.html").read_text("utf-8")
     assert (site / "searchindex.js").stat().st_size > 100_000
 
 

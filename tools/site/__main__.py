@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.site.api import write
+from tools.site.pages import rename_indexes
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -23,11 +24,14 @@ def main() -> int:
     target = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "docs").resolve()
     sources = target.parent / "docs-pages"
     shutil.rmtree(sources, ignore_errors=True)
+    if (target / "objects.inv").is_file():  # an older site: pages that are gone would stay in it
+        shutil.rmtree(target)
     shutil.copytree(ROOT / "docs", sources, ignore=shutil.ignore_patterns("conf.py", "__pycache__"))
+    rename_indexes(sources)
     write(sources)
     options = ["-q", "-W", "--keep-going", "-b", "html", "-c", str(ROOT / "docs")]
     failed = build_main([*options, "-d", str(target.parent / "docs-trees"), str(sources), str(target)])
-    print(f"site: {'warnings, see above' if failed else target / 'README.html'}")
+    print(f"site: {'warnings, see above' if failed else target / 'index.html'}")
     return failed
 
 

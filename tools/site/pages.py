@@ -1,4 +1,4 @@
-"""What the site adds to the Markdown pages: the menus, and plain text in place of links to files that it does not have.
+"""What the site changes in the Markdown pages: menus, index pages, and no links to files that it does not have.
 
 The pages are read on a code host too, so that they have neither directives nor addresses of the site in them.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tools.site.api import MODULES, page_of
 
-__all__ = ["menu", "setup", "without_outside"]
+__all__ = ["menu", "rename_indexes", "setup", "with_site_links"]
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 FOLDERS: Final = ("tutorials", "how-to", "reference", "explanation")
@@ -19,27 +19,40 @@ LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s#]+)(#[^()\s]
 FENCED: Final = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
-def without_outside(text: str, folder: Path) -> str:
-    """The page in that folder, with the words alone where a link leads out of the documentation."""
+def rename_indexes(copied: Path) -> None:
+    """Name the README of each folder as web servers name the page of a folder."""
+    for page in copied.rglob("README.md"):
+        page.rename(page.with_name("index.md"))
+
+
+def with_site_links(text: str, folder: Path) -> str:
+    """The page in that folder, with the words alone where a link leads out of the documentation.
+
+    A link to a file that is missing stays: sphinx reports it.
+    """
     pieces = FENCED.split(text)  # every second piece is fenced code
-    pieces[::2] = [LINK.sub(lambda link: _kept(link, folder), piece) for piece in pieces[::2]]
+    pieces[::2] = [LINK.sub(lambda link: _changed(link, folder), piece) for piece in pieces[::2]]
     return "".join(pieces)
 
 
-def _kept(link: re.Match[str], folder: Path) -> str:
+def _changed(link: re.Match[str], folder: Path) -> str:
     words, target = link[1], link[2]
     if "://" in target or target.startswith("mailto:"):
         return link[0]
     place = (folder / target).resolve()
-    return link[0] if place.is_relative_to(DOCS) else words
+    if not place.is_relative_to(DOCS):
+        return words if place.exists() else link[0]
+    if place.name == "README.md":
+        return f"[{words}]({target.removesuffix('README.md')}index.md{link[3] or ''})"
+    return link[0]
 
 
 def menu(name: str) -> str:
-    """The menu of the page of that name ("README", "how-to/README"), as a directive; "" where it has none."""
-    if name == "README":
-        return _toctree([f"{folder}/README" for folder in FOLDERS] + ["api/README"])
+    """The menu of the page of that name ("index", "how-to/index"), as a directive; "" where it has none."""
+    if name == "index":
+        return _toctree([f"{folder}/index" for folder in (*FOLDERS, "api")])
     folder, _, page = name.rpartition("/")
-    if page != "README":
+    if page != "index":
         return ""
     if folder == "api":
         return _toctree([page_of(module) for module in MODULES])
@@ -53,9 +66,9 @@ def _toctree(entries: list[str]) -> str:
 
 
 def _read(app: Any, name: str, content: list[str]) -> None:
-    text = without_outside(content[0], (DOCS / name).parent) if not name.startswith("api/") else content[0]
-    if name == "README":
-        text += "\nFor each public class and function: [API reference](api/README.md).\n"
+    text = content[0] if name.startswith("api/") else with_site_links(content[0], (DOCS / name).parent)
+    if name == "index":
+        text += "\nFor each public class and function: [API reference](api/index.md).\n"
     content[0] = text + menu(name)
 
 

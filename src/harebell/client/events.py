@@ -199,6 +199,7 @@ Event = (
     | StreamGap
     | Closed
 )
+"""Whatever an iterator of events gives."""
 
 
 class Events:

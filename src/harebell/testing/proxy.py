@@ -25,6 +25,7 @@ from typing import Final, Literal, Self
 from harebell.errors import InvalidArgument, LocalProtocolError
 
 Direction = Literal["to_server", "to_client", "both"]
+"""Which way the bytes go that a proxy delays, holds back or cuts."""
 
 __all__ = ["Direction", "FaultProxy"]
 

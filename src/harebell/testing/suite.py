@@ -249,8 +249,9 @@ async def release(connection: Connection) -> None:
 class AmqpCase(AmqpSuite, unittest.IsolatedAsyncioTestCase):
     """A test case with everything of AmqpSuite. Both connections are new for each test.
 
-    broker_url  where to connect, set in the class; None: HAREBELL_TEST_URL, or else an embedded broker of the class's
-    own server      that broker, to stop and restart it; None when another one is used
+    broker_url       where to connect, set in the class; None: HAREBELL_TEST_URL, or else an embedded broker of the
+                     class's own
+    server           that broker, to stop and restart it; None when another one is used
     connect_options  recovery, timeout, credentials, middleware of its connections, set in the class
     """
 

@@ -399,3 +399,4 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "roll-back-transaction": Command(_roll_back_transaction, {"transaction": str, "vhost": str}, changes=False),
     "import-definitions": Command(_import_definitions, {"definitions": dict}, {"vhost": str}),
 }  # fmt: skip
+"""The commands of the service `amq.administer`, by their names, each with the fields that it takes."""

@@ -536,6 +536,7 @@ _ALL: Final = (
 )
 
 HOOKS: Final[dict[str, Hook]] = {hook.name: hook for hook in _ALL}
+"""All hooks, by their names."""
 
 
 def where_of(record: type) -> str:
