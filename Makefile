@@ -72,6 +72,8 @@ lint: setup ## check style (ruff), types (mypy --strict) and the arrows between 
 	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
 
 docs: setup ## build the documentation as a site in build/docs; a broken link or a warning is an error
+	@$(BIN)/python -c 'import furo, myst_parser, sphinx' 2>/dev/null || { \
+		echo "docs: installing sphinx, myst-parser and furo in $(VENV)"; $(BIN)/python -m pip install --quiet --group docs; }
 	@PYTHONPATH=src:. $(BIN)/python -m tools.site
 
 dist: setup ## build sdist and wheels into dist/, and try each in a clean environment: 5 minutes for each Python that is here

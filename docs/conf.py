@@ -16,6 +16,7 @@ release = version = harebell.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "index"  # tools/site copies these pages, and names each README so
 exclude_patterns = ["how-to/prometheus/*.json"]
+smartquotes = False  # values in quotes can be copied
 html_theme = "furo"
 pygments_dark_style = "github-dark"  # furo's own underlines names of modules as if they were links
 html_title = f"Harebell {release}"

@@ -15,13 +15,20 @@ from pathlib import Path
 
 import pytest
 
+import harebell
+
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PAGES = ("index", "tutorials/first-steps", "how-to/console-views", "reference/http-api", "api/harebell")
+PAGES = (
+    "index", "tutorials/first-steps", "how-to/console-views", "how-to/middleware", "reference/http-api",
+    "reference/configuration", "api/index", "api/harebell", "api/harebell-errors", "api/harebell-blocking-sessions",
+)  # fmt: skip
+TITLE = f"Harebell {harebell.__version__}"
+NOT_SHOWN = "[...document.images].filter(each => !each.naturalWidth).map(each => each.src)"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="no sphinx: `make setup` installs it"),
+    pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="no sphinx: `make docs` installs it"),
 ]
 
 
@@ -82,6 +89,9 @@ def test_pages_fit_a_wide_window_and_a_phone(address: str) -> None:
             for name in PAGES:
                 page.goto(f"{address}/{name}.html")
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+                assert page.evaluate(NOT_SHOWN) == [], name
+        page.goto(f"{address}/")
+        assert page.title() == TITLE  # a web server finds the front page
         page.goto(f"{address}/search.html?q=middleware")
         page.get_by_text("Search finished").wait_for(timeout=60_000)
         assert page.locator("ul.search li").count() > 3

@@ -20,7 +20,7 @@ def main() -> int:
     try:
         from sphinx.cmd.build import build_main
     except ImportError:
-        sys.exit("site: sphinx is not here: `make setup` installs it (dependency group `docs`)")
+        sys.exit("site: sphinx is not here: `make docs` installs it (dependency group `docs`)")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "docs").resolve()
     sources = target.parent / "docs-pages"
     shutil.rmtree(sources, ignore_errors=True)
