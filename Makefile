@@ -76,7 +76,7 @@ docs: setup ## build the documentation as a site in build/docs; a broken link or
 		echo "docs: installing sphinx, myst-parser and furo in $(VENV)"; $(BIN)/python -m pip install --quiet --group docs; }
 	@PYTHONPATH=src:. $(BIN)/python -m tools.site
 
-dist: setup ## build sdist and wheels into dist/, and try each in a clean environment: 5 minutes for each Python that is here
+dist: setup ## build sdist and wheels into dist/, and try each in a clean environment: 5 minutes for each Python
 	@$(BIN)/python -m tools.dist $(DIST_ARGS)
 
 fast: setup ## compile the hot modules in place: a quarter less CPU per message; needs a C compiler, and two minutes

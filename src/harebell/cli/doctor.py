@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from rich.markup import escape
 from rich.table import Table
 
 from harebell import __version__, build
@@ -54,7 +55,8 @@ def doctor() -> int:
     for heading in ("", "looked at", "found", "what to do"):
         table.add_column(heading, overflow="fold")
     for finding in findings:
-        table.add_row(MARKS[finding.state], finding.what, finding.found, finding.remedy)
+        texts = (finding.what, finding.found, finding.remedy)
+        table.add_row(MARKS[finding.state], *map(escape, texts))  # 'harebell[spark]' is no markup
     console = new_console()
     console.print(table)
     broken = sum(finding.state == "bad" for finding in findings)

@@ -1,0 +1,1 @@
+"""`make dist`: what is published, built and tried."""
