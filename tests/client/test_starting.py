@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,90 +19,145 @@ from tests.client.outages import eventually
 
 SLOW = 0.03  # seconds that the broker's bytes take
 POLL = 0.005  # seconds of a wait, which is over before the broker has answered
-Take = Callable[[Any], Any]
 
 
-async def one(consumer: Any) -> bytes | None:
+async def iterated(it: Any) -> bytes | None:
+    """The next body; None when it has not come in time."""
     try:
-        return bytes((await asyncio.wait_for(anext(consumer), POLL)).body)
+        return bytes((await asyncio.wait_for(anext(it), POLL)).body)
     except TimeoutError:
         return None
 
 
-async def batch(consumer: Any) -> bytes | None:
+async def received(it: Any) -> bytes | None:
+    """As `iterated`, as a batch."""
     try:
-        found = await asyncio.wait_for(consumer.receive(timeout=60), POLL)
+        (found,) = await asyncio.wait_for(it.receive(timeout=60), POLL)
     except TimeoutError:
         return None
-    return bytes(found[0].body)
+    return bytes(found.body)
 
 
-@pytest.mark.parametrize(("kind", "take"), [("channel", one), ("channel", batch), ("session", one)])
-async def test_waits_that_are_shorter_than_the_round_trip_get_the_message(kind: str, take: Take) -> None:
+class Kind(NamedTuple):
+    """What can be polled: made in a connection, where it is the only one that consumes from the queue "q"."""
+
+    make: Callable[[AsyncExitStack, Any], Awaitable[Any]]
+    takes: tuple[Callable[[Any], Awaitable[bytes | None]], ...]
+    connect: Callable[..., Any] = harebell.connect
+    end: str = "close"
+
+
+async def consumer(stack: AsyncExitStack, connection: Any) -> Any:
+    return (await stack.enter_async_context(connection.channel())).consume("q")
+
+
+async def session_consumer(stack: AsyncExitStack, connection: Any) -> Any:
+    return (await stack.enter_async_context(connection.session())).consume("q")
+
+
+async def deliveries(stack: AsyncExitStack, connection: Any) -> Any:
+    return connection.deliveries("q")
+
+
+async def stream(stack: AsyncExitStack, connection: Any) -> Any:
+    return connection.stream("s-0", offset="first")
+
+
+async def super_stream(stack: AsyncExitStack, connection: Any) -> Any:
+    return connection.super_stream("s", 1).read(offset="first")
+
+
+KINDS = {
+    "consumer": Kind(consumer, (iterated, received), end="cancel"),
+    "session": Kind(session_consumer, (iterated,), connect, "cancel"),
+    "deliveries": Kind(deliveries, (iterated, received)),
+    "stream": Kind(stream, (iterated, received)),
+    "super stream": Kind(super_stream, (iterated,)),
+}
+
+
+class Place:
+    """A broker behind a proxy, with a message in "q" and in the stream "s-0", and a channel that is not slow."""
+
+    def __init__(self, proxy: FaultProxy, channel: harebell.Channel) -> None:
+        self.proxy, self.channel = proxy, channel
+        self.url = f"amqp://127.0.0.1:{proxy.port}"
+
+    async def consumers(self) -> int:
+        found = [await self.channel.queue_declare(queue, passive=True) for queue in ("q", "s-0")]
+        return sum(each.consumer_count for each in found)
+
+    async def nobody(self) -> bool:
+        return await self.consumers() == 0
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
     async with Broker() as broker, FaultProxy("127.0.0.1", broker.port or 0) as proxy:
-        async with harebell.connect(broker.url) as other, other.channel() as channel:
+        async with harebell.connect(broker.url) as connection, connection.channel() as channel:
             await channel.confirm_select()
             await channel.queue_declare("q")
-            await channel.publish(b"1", "", "q")
-            made: Any = harebell.connect if kind == "channel" else connect
-            async with made(f"amqp://127.0.0.1:{proxy.port}", timeout=60) as connection:
-                async with getattr(connection, kind)() as end:
-                    consumer = end.consume("q")
-                    proxy.delay(SLOW, "to_client")
-                    polls, found = 0, None
-                    while found is None:
-                        found, polls = await take(consumer), polls + 1
-                    assert (found, polls > 1) == (b"1", True)
-                    proxy.delay(0.0)
-                    assert (await channel.queue_declare("q", passive=True)).consumer_count == 1
-                    await consumer.cancel()
-
-            async def nobody() -> bool:
-                return (await channel.queue_declare("q", passive=True)).consumer_count == 0
-
-            await eventually(nobody)
+            await connection.super_stream("s", 1).declare()
+            for queue in ("q", "s-0"):
+                await channel.publish(b"1", "", queue)
+            yield Place(proxy, channel)
 
 
-@pytest.mark.parametrize("kind", ["channel", "session"])
-@pytest.mark.parametrize("way", ["cancel", "drop"])
-async def test_a_consumer_that_is_ended_while_it_starts_leaves_no_subscription(kind: str, way: str) -> None:
-    async with Broker() as broker, FaultProxy("127.0.0.1", broker.port or 0) as proxy:
-        async with harebell.connect(broker.url) as other, other.channel() as channel:
-            await channel.queue_declare("q")
-            made: Any = harebell.connect if kind == "channel" else connect
-            async with made(f"amqp://127.0.0.1:{proxy.port}", timeout=60) as connection:
-                async with getattr(connection, kind)() as end:
-                    consumer = end.consume("q")
-                    with proxy.stalled("to_client"):
-                        assert await one(consumer) is None
-                        ending = asyncio.create_task(consumer.cancel()) if way == "cancel" else None
-                        del consumer
-                        await asyncio.sleep(0)
-                    if ending is not None:
-                        await ending
-
-                    async def nobody() -> bool:
-                        return (await channel.queue_declare("q", passive=True)).consumer_count == 0
-
-                    await eventually(nobody)
+@pytest.mark.parametrize(("kind", "take"), [(kind, take) for kind, it in KINDS.items() for take in it.takes])
+async def test_waits_that_are_shorter_than_the_round_trip_get_the_message(place: Place, kind: str, take: Any) -> None:
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(KINDS[kind].connect(place.url, timeout=60))
+        polled = await KINDS[kind].make(stack, connection)
+        with place.proxy.stalled("to_client"):
+            assert await take(polled) is None
+        place.proxy.delay(SLOW, "to_client")
+        while (found := await take(polled)) is None:
+            pass
+        assert found == b"1"
+        place.proxy.delay(0.0)
+        assert await place.consumers() == 1
+        await getattr(polled, KINDS[kind].end)()
+    await eventually(place.nobody)
 
 
-async def test_the_next_wait_is_told_why_the_start_failed() -> None:
-    async with Broker() as broker, FaultProxy("127.0.0.1", broker.port or 0) as proxy:
-        url = f"amqp://127.0.0.1:{proxy.port}"
-        async with harebell.connect(url, timeout=60) as connection, connection.channel() as channel:
-            consumer = channel.consume("none")
-            with proxy.stalled("to_client"):
-                assert await one(consumer) is None
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["end", "end under a wait", "drop"])
+async def test_what_is_ended_while_it_starts_leaves_no_subscription(place: Place, kind: str, way: str) -> None:
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(KINDS[kind].connect(place.url, timeout=60))
+        polled = await KINDS[kind].make(stack, connection)
+        waiting = ending = None
+        with place.proxy.stalled("to_client"):
+            assert await iterated(polled) is None
+            if way == "end under a wait":
+                waiting = asyncio.create_task(anext(polled, None))
+                await asyncio.sleep(0)
+            if way != "drop":
+                ending = asyncio.create_task(getattr(polled, KINDS[kind].end)())
+            del polled
+            await asyncio.sleep(0)
+        if ending is not None:
+            await ending
+        if waiting is not None:
+            assert await waiting is None  # the iteration has ended, and nobody was cancelled
+        del waiting, ending
+        await eventually(place.nobody)
+
+
+async def test_the_next_wait_is_told_why_the_start_failed(place: Place) -> None:
+    async with harebell.connect(place.url, timeout=60) as connection, connection.channel() as channel:
+        for polled in (channel.consume("none"), connection.deliveries("none"), connection.stream("none")):
+            with place.proxy.stalled("to_client"):
+                assert await iterated(polled) is None
             with pytest.raises(errors.NotFound):
-                await anext(consumer)
+                await anext(polled)
 
 
 class Scripted:
     """A consumer whose starts end as the test says."""
 
     def __init__(self) -> None:
-        self.first: asyncio.Task[None] | None = None
+        self.first: asyncio.Task[object] | None = None
         self.answers: list[asyncio.Future[None]] = []
 
     async def start(self) -> None:
@@ -138,3 +194,12 @@ async def test_an_error_is_raised_once_and_the_next_wait_starts_again() -> None:
     await stop_starting(consumer)
     assert consumer.answers[1].cancelled()
     await stop_starting(consumer)
+
+
+async def test_who_waits_while_the_start_is_ended_is_not_cancelled() -> None:
+    consumer = Scripted()
+    waiting = asyncio.create_task(start_by_waiting(consumer))
+    await asyncio.sleep(0)
+    await stop_starting(consumer)
+    await waiting
+    assert consumer.first is None

@@ -187,7 +187,12 @@ class Source(Protocol):
         refused: str = "",
         told: Mapping[str, object] = NOTHING,
         origin: Origin | None = None,
-    ) -> None: ...
+    ) -> None:
+        """An act that has no event was done, or one was refused.
+
+        told    what it set
+        origin  who did it, if not the current one
+        """
 
 
 def requested(user: str, peer: str, dialect: str) -> Origin:

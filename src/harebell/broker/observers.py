@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, Protocol
 
-from harebell.broker.audit import NOTHING, AuditLog, Origin
+from harebell.broker.audit import AuditLog, Source
 from harebell.broker.clients import Channel, Connection, Subscription
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
@@ -41,37 +41,19 @@ class Watcher(Protocol):
     def __call__(self, name: str, headers: Mapping[str, FieldValue], /) -> None: ...
 
 
-class Listener(Protocol):
+class Listener(Source, Protocol):
     """A listener, notified of changes once they are made, inside the batch that makes them.
 
     `origin` is who asked for the current change, from where: None for the broker's own changes. It is named in events
     where the method is not told a user.
     """
 
-    origin: Origin | None
     audit: AuditLog
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` at each event from now on."""
 
     def unwatch(self, watcher: Watcher) -> None: ...
-    def act(
-        self,
-        vhost: str,
-        kind: str,
-        name: str,
-        act: str,
-        *,
-        refused: str = "",
-        told: Mapping[str, object] = NOTHING,
-        origin: Origin | None = None,
-    ) -> None:
-        """An act that has no event was done, or one was refused.
-
-        told    what it set
-        origin  who did it, if not the current one
-        """
-
     def prepare_vhost(self, vhost: VhostFacts) -> None:
         """Make what the listener needs in a virtual host, before it is used."""
 

@@ -45,8 +45,8 @@ class Consumer:
     Several tasks may iterate over one consumer; each delivery goes to one of them.
     """
 
-    # The client's own, no public API: `subscription` is what the broker knows, `starting` whether it has subscribed,
-    # `first` the start that a wait for a message began.
+    # The client's own, no public API: `subscription` is what the broker knows, `starting` an attempt to subscribe,
+    # `first` the attempt that a wait for a message began.
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Consumer:
         timeout: float | None,
     ) -> None:
         self.starting: asyncio.Future[None] | None = None
-        self.first: asyncio.Task[None] | None = None
+        self.first: asyncio.Task[object] | None = None
         self._subscriptions = subscriptions
         self._cancel = cancel
         self._loop = subscriptions.requests.availability.loop
@@ -74,6 +74,7 @@ class Consumer:
         self._arguments = arguments
         self._timeout = timeout
         self.subscription = self._new()
+        self._started = False
         self._handed = 0
 
     def _new(self) -> Subscription:
@@ -103,6 +104,7 @@ class Consumer:
         except BaseException:
             self.starting.cancel()
             raise
+        self._started = True
         self.starting.set_result(None)
 
     async def cancel(self, *, requeue: bool = True, timeout: float | None = None) -> None:
@@ -119,10 +121,6 @@ class Consumer:
             if requeue:
                 self.subscription.give_back()
             self.subscription.ended(None)
-
-    @property
-    def _started(self) -> bool:
-        return self.starting is not None and self.starting.done() and not self.starting.cancelled()
 
     @property
     def _subscribed(self) -> bool:

@@ -66,6 +66,8 @@ def test_acts_on_the_whole_broker(api: Api) -> None:
     api.put("/api/vhosts/v")
     api.put("/api/vhosts/v", {"description": "new"})
     api.put("/api/vhosts/v", {"description": "new"})
+    api.put("/api/vhosts/v", {"description": "new", "tracing": True})
+    api.put("/api/vhosts/v", {"description": "new", "tracing": True})
     api.put("/api/users/u", {"password": SECRET, "tags": "management"})
     api.put("/api/users/u", {"password": SECRET + "2", "tags": "management"})
     api.put("/api/permissions/v/u", {"configure": "c", "write": "", "read": ".*"})
@@ -76,7 +78,8 @@ def test_acts_on_the_whole_broker(api: Api) -> None:
     api("DELETE", "/api/vhosts/v")
     found = latest(api, before)
     assert [(each["kind"], each["name"], each["act"]) for each in found if each["name"] != "guest"] == [
-        ("vhost", "v", "created"), ("vhost", "v", "changed"), ("user", "u", "created"), ("user.tags", "u", "set"),
+        ("vhost", "v", "created"), ("vhost", "v", "changed"),
+        ("vhost", "v", "tracing.on"), ("user", "u", "created"), ("user.tags", "u", "set"),
         ("user", "u", "password.changed"), ("permission", "u", "created"), ("user.limits", "u", "set"),
         ("parameter", "g", "set"), ("permission", "u", "deleted"), ("user", "u", "deleted"), ("vhost", "v", "deleted"),
     ]  # fmt: skip

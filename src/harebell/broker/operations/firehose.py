@@ -37,6 +37,8 @@ def set_tracing(node: Node, name: str, on: bool) -> None:
     vhost = node.vhosts.get(name)
     if vhost is None:
         raise NotFound(f"no vhost '{name}'")
+    if on != (vhost.trace is not None):
+        node.events.act(name, "vhost", name, "tracing.on" if on else "tracing.off")
     vhost.trace = Trace(vhost, node.name) if on else None
     vhost.router.version += 1
 

@@ -30,6 +30,7 @@ from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
 from harebell.client.recovery.redeclare import Redeclaration
 from harebell.client.recovery.stream_position import Resume
+from harebell.client.starting import abandon_starting, start_by_waiting, stop_starting
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["QueueReader", "Setup"]
@@ -63,6 +64,7 @@ class QueueReader:
         setup: Setup | None = None,
         resume: Resume = "handed_out",
     ) -> None:
+        self.first: asyncio.Task[object] | None = None
         self._opened: Channel | None = None
         if prefetch < 0:
             raise errors.InvalidArgument(f"prefetch is {prefetch}: 0 (no limit) or more is needed")
@@ -140,18 +142,21 @@ class QueueReader:
     async def cancel(self) -> None:
         """No more deliveries: what was not taken goes back to the queue. What was can still be settled."""
         self._ending.set()
+        await stop_starting(self)
         if self._consumer is not None:
             await self._consumer.cancel(timeout=self._timeout)
 
     async def close(self) -> None:
         """End it, and close its channel: what was not settled goes back to the queue."""
         self._ending.set()
+        await stop_starting(self)
         if self._opened is not None:
             await self._opened.close(timeout=self._timeout)
 
     def abandon(self) -> None:
         """Close it without waiting for the network."""
         self._ending.set()
+        abandon_starting(self)
         if self._opened is not None and not self._opened.is_closed:
             self._opened.recovery.say_goodbye()
 
@@ -184,7 +189,7 @@ class QueueReader:
     async def __anext__(self) -> Delivery:
         while not self._ending.is_set():
             if self._consumer is None:
-                await self.start()
+                await start_by_waiting(self)
                 continue
             consumer = self._consumer
             try:
@@ -201,7 +206,7 @@ class QueueReader:
         """A batch of deliveries, as `Consumer.receive` gives it; [] once it has ended."""
         while not self._ending.is_set():
             if self._consumer is None:
-                await self.start()
+                await start_by_waiting(self)
                 continue
             consumer = self._consumer
             try:

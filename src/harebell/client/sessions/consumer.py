@@ -97,7 +97,7 @@ class Consumer:
         self.core = core
         self._loop = core.loop
         self.starting: asyncio.Future[None] | None = None
-        self.first: asyncio.Task[None] | None = None
+        self.first: asyncio.Task[object] | None = None
         self._handed = 0
         self._queue = queue
         self._timeout = timeout

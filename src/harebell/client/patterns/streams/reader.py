@@ -28,6 +28,7 @@ from harebell.client.patterns.reader import QueueReader
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.patterns.streams.offsets import Offsets
 from harebell.client.recovery.stream_position import OFFSET, Resume
+from harebell.client.starting import abandon_starting, start_by_waiting, stop_starting
 from harebell.protocol.v091 import Table, TableLike
 
 __all__ = ["Offset", "StreamReader"]
@@ -77,6 +78,7 @@ class StreamReader:
         self._prefetch = prefetch
         self._arguments = arguments
         self._timeout = timeout
+        self.first: asyncio.Task[object] | None = None
         self._reader: QueueReader | None = None
         self._since = 0  # messages handed out since the last store
         self._stored: int | None = None
@@ -172,8 +174,9 @@ class StreamReader:
 
     async def __anext__(self) -> Delivery:
         if self._reader is None:
-            await self.start()
-            return await anext(self)
+            await start_by_waiting(self)
+            if self._reader is None:
+                raise StopAsyncIteration  # closed meanwhile
         delivery = self._reader.take()
         if delivery is None:
             delivery = await anext(self._reader)
@@ -184,8 +187,10 @@ class StreamReader:
         self, max_messages: int = 20_000, timeout: float | None = None, *, within: float = 0.0
     ) -> list[Delivery]:
         """A batch of deliveries, as `Consumer.receive` gives it; [] once it has ended."""
-        await self.start()
-        assert self._reader is not None  # `start` has made it
+        if self._reader is None:
+            await start_by_waiting(self)
+            if self._reader is None:
+                return []  # closed meanwhile
         batch = await self._reader.receive(max_messages, timeout, within=within)
         self._count(len(batch))
         return batch
@@ -194,6 +199,7 @@ class StreamReader:
 
     async def close(self) -> None:
         """Store the position, and close its channel."""
+        await stop_starting(self)
         try:
             await self._store_last()
         finally:
@@ -211,6 +217,7 @@ class StreamReader:
 
     def abandon(self) -> None:
         """Close its channel without waiting for the network; no position is stored."""
+        abandon_starting(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -28,6 +28,7 @@ from harebell.client.patterns.source import ChannelSource
 from harebell.client.patterns.streams.offsets import Offsets
 from harebell.client.patterns.streams.reader import Offset, StreamReader
 from harebell.client.recovery.stream_position import Resume
+from harebell.client.starting import abandon_starting, start_by_waiting, stop_starting
 from harebell.protocol.v091 import Table, TableLike
 
 __all__ = ["SuperStream", "SuperStreamReader", "murmur3"]
@@ -128,6 +129,7 @@ class SuperStreamReader:
     """
 
     def __init__(self, parts: list[StreamReader]) -> None:
+        self.first: asyncio.Task[object] | None = None
         self.parts = parts
         self._next = 0
         self._started = self._ended = False
@@ -149,7 +151,7 @@ class SuperStreamReader:
 
     async def __anext__(self) -> Delivery:
         if not self._started:
-            await self.start()
+            await start_by_waiting(self)
         loop = asyncio.get_running_loop()
         while not self._ended:
             for _ in self.parts:  # each in its turn
@@ -181,6 +183,7 @@ class SuperStreamReader:
     async def close(self) -> None:
         """Store the positions, and close the channels."""
         self._ended = True
+        await stop_starting(self)
         failed: BaseException | None = None
         for part in self.parts:
             try:
@@ -203,6 +206,7 @@ class SuperStreamReader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended = True
+        abandon_starting(self)
         failed: BaseException | None = None
         for part in self.parts:
             try:
