@@ -25,6 +25,8 @@ VOLATILE: Final = re.compile(
     r"messages_(ram|paged_out|ready_ram))$"
 )
 """Keys whose values may differ; their types may not."""
+TOOLS: Final = "rabbitmqcli"
+"""How a node's name begins that is a command line tool's: others see it for as long as it runs."""
 NAMES: Final = (
     "vhost", "source", "destination", "routing_key", "component", "name", "user", "exchange", "protocol", "tag",
 )  # fmt: skip
@@ -69,6 +71,8 @@ def _compared(path: str, ours: Any, theirs: Any) -> Iterator[str]:
     elif isinstance(ours, list) and isinstance(theirs, list):
         mine, others = _by_name(ours), _by_name(theirs)
         for name in sorted(mine.keys() | others.keys()):
+            if name.startswith(TOOLS):
+                continue
             if name not in mine:
                 yield f"-{path}[{name}]"
             elif name not in others:
