@@ -405,6 +405,14 @@ class Channel:
         else:
             self.unacked.ack_one(method.delivery_tag)
 
+    def ack_each(self, tags: list[int]) -> None:
+        """Acknowledge deliveries one by one. PreconditionFailed for the first tag that is not outstanding."""
+        if self.publisher.transaction is None:
+            self.unacked.ack_each(tags)
+        else:
+            for tag in tags:
+                self._transactions.settle(Settlement(self.unacked.take(tag, False)))
+
     def _settle(self, tag: int, settlement: Callable[[dict[int, Entry]], Settlement]) -> Work:
         """Settle the deliveries up to a tag in shares."""
         for taken in self.unacked.shares(tag):

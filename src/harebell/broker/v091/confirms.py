@@ -56,6 +56,16 @@ class Confirms:
             self._in_batch = True
             self._channel.batch.confirming.append(self)
 
+    def add_run(self, count: int, refused: list[int], stored: bool) -> None:
+        """Add so many publications; `refused` are the places of those that a queue refused. As `add`."""
+        self._rejected += [self.published + place + 1 for place in refused]
+        self.published += count
+        if stored:
+            self._stored = True
+        if not self._in_batch:
+            self._in_batch = True
+            self._channel.batch.confirming.append(self)
+
     @property
     def outstanding(self) -> int:
         """Publications that are neither confirmed nor refused yet."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Final
 
 from harebell.broker.audit import Origin, requested
@@ -38,18 +39,19 @@ from harebell.protocol.v091 import (
     methods as m,
 )
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME, encode_method
-from harebell.protocol.v091.engine import Event
+from harebell.protocol.v091.engine import Event, Received
 from harebell.protocol.v091.large_frames import LARGE, Frames
+from harebell.protocol.v091.runs import AckRun, ContentRun
 
 __all__ = ["Connection"]
 
 log = logging.getLogger("harebell.broker.connection")
 
-_PUBLICATIONS: Final = {Content: lambda content: len(content.frames)}
+_PUBLICATIONS: Final = {Content: lambda content: len(content.frames), ContentRun: lambda run: run.size}
 _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
-class Connection(BaseConnection["m.Method | Content | OversizedContent"]):
+class Connection(BaseConnection[Received]):
     """One client's connection."""
 
     protocol = "{0,9,1}"
@@ -62,6 +64,7 @@ class Connection(BaseConnection["m.Method | Content | OversizedContent"]):
             frame_max=limits.frame_max,
             channel_max=limits.channel_max,
             max_message_size=limits.max_message_size,
+            runs=True,
         )
         super().__init__(
             node,
@@ -111,8 +114,16 @@ class Connection(BaseConnection["m.Method | Content | OversizedContent"]):
                     if channel is not None:  # else an error closed it earlier in this batch
                         channel.publisher.publish(event)
                     continue
+                if type(event) is ContentRun:
+                    if channel is not None and not channel.publisher.publish_run(event):
+                        self._publish_each(number, channel, event)
+                    continue
                 if type(event) is m.BasicAck and channel is not None and self.phase is Phase.OPEN:
                     channel.ack(event)
+                    continue
+                if type(event) is AckRun:
+                    if channel is not None and self.phase is Phase.OPEN:
+                        channel.ack_each(event.tags)
                     continue
                 if not end:
                     end = stopwatch() + SLICE
@@ -132,11 +143,23 @@ class Connection(BaseConnection["m.Method | Content | OversizedContent"]):
             if self.vhost.router.version != self._targets.topology:
                 self._targets.forget(self.vhost.router.version)
 
+    def _publish_each(self, number: int, channel: Channel, run: ContentRun) -> None:
+        """Publish these messages one by one, until a long work lets the rest wait with the other events."""
+        events, contents = self.events, iter(run.contents)
+        self.events = chain(zip(repeat(number), contents), events)
+        try:
+            for content in contents:
+                channel.publisher.publish(content)
+                if self.vhost.router.version != self._targets.topology:
+                    self._targets.forget(self.vhost.router.version)
+        finally:
+            self.events = events
+
     def remember_target(self) -> None:
         """Count one more cached target; beyond a limit the channels drop them all."""
         self._targets.remember()
 
-    def _handle(self, number: int, event: m.Method | Content | OversizedContent) -> None:
+    def _handle(self, number: int, event: Received) -> None:
         if number == 0:
             if isinstance(event, m.Method):
                 self._handle_connection(event)
@@ -214,10 +237,10 @@ class Connection(BaseConnection["m.Method | Content | OversizedContent"]):
         self.refuse(number, error, m.BasicAck())
         self.has_output(0)
 
-    def refuse(self, number: int, error: AmqpError, event: m.Method | Content | OversizedContent) -> None:
+    def refuse(self, number: int, error: AmqpError, event: Received) -> None:
         class_id, method_id = error.class_id, error.method_id
         if not class_id:
-            ids = event if isinstance(event, m.Method) else m.BasicPublish
+            ids = event if isinstance(event, m.Method) else m.BasicAck if isinstance(event, AckRun) else m.BasicPublish
             class_id, method_id = ids.CLASS_ID, ids.METHOD_ID
         if isinstance(error, ChannelError) and number:
             log.info("%s: channel %d closed: %s", self.transport.peer, number, error)

@@ -18,6 +18,7 @@ from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.operations.system_services import Service, has_service
+from harebell.broker.queues.base import Queue
 from harebell.broker.slices import CHECK, Work
 from harebell.broker.v091.confirms import Confirms
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, WIRE_NAME, ReplyQueue
@@ -37,6 +38,7 @@ from harebell.protocol.v091.property_flags import (
     TIMESTAMP,
     USER_ID,
 )
+from harebell.protocol.v091.runs import ContentRun
 from harebell.protocol.v091.splice import header_frame_size, replace_properties, replace_reply_to
 from harebell.routing import SYSTEM_EXCHANGE, Route, bcc_keys, cc_bcc
 from harebell.routing.exchanges.exchange import Dependence
@@ -161,6 +163,35 @@ class Publisher:
         confirms = self.confirms
         if confirms is not None:
             confirms.add(accepted, target.stored or target.per_message)
+
+    def publish_run(self, run: ContentRun) -> bool:
+        """Publish messages that are alike, together. False: nothing is done, because each needs a look of its own.
+
+        AmqpError when they are refused.
+        """
+        contents, frames = run.contents, run.contents[0].frames
+        target = self._targets.get(run.method)
+        if target is None:
+            target = self._resolve(contents[0])
+        if target.per_message or target.apart or self.transaction is not None:
+            return False
+        found = SIZE_AND_FLAGS.unpack_from(frames)
+        if found != NO_PROPERTIES and found != DELIVERY_MODE_ONLY:
+            if self._known.get(frames[FLAGS_AT : 7 + found[0]], _UNKNOWN) is not None:
+                return False  # they have an expiration, or are not known yet
+        address, method, queues = target.address, target.method, target.queues
+        for content in contents:
+            content.method = method
+        messages = [Message(address, content) for content in contents]
+        if len(queues) == 1 and isinstance(queues[0], Queue):
+            refused = queues[0].publish_all(messages)
+        else:  # message by message, as what one queue drops may be dead-lettered to another
+            outcomes = [[queue.publish(message) for queue in queues] for message in messages]
+            refused = [place for place, taken in enumerate(outcomes) if not all(taken)]
+        target.count += len(messages)
+        if self.confirms is not None:
+            self.confirms.add_run(len(messages), refused, target.stored)
+        return True
 
     def _publish_apart(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> None:
         """Publish a message that must not wait, or that has many queues, none, or queues of its own."""

@@ -139,6 +139,22 @@ class Unacked:
         if not queue.scheduled:
             queue.schedule()
 
+    def ack_each(self, tags: Sequence[int]) -> None:
+        """Acknowledge these deliveries, as one after the other.
+
+        PreconditionFailed for the first tag that is not outstanding; the deliveries before it are acknowledged.
+        """
+        entries, taken, unknown = self.entries, dict[int, Entry](), -1
+        for tag in tags:
+            entry = entries.pop(tag, None)
+            if entry is None:
+                unknown = tag
+                break
+            taken[tag] = entry
+        self.ack(taken)
+        if unknown >= 0:
+            raise PreconditionFailed(f"unknown delivery tag {unknown}")
+
     def ack(self, taken: dict[int, Entry], *, when_safe: bool = False) -> None:
         """Acknowledge deliveries: open the windows again, and count.
 

@@ -17,7 +17,7 @@ from harebell.client.core.handshake import Handshake
 from harebell.client.core.slots import REPLIES, Slot, closed, copy_of
 from harebell.client.servers import RABBITMQ, product_of
 from harebell.client.url import ConnectionParameters
-from harebell.protocol.v091 import ConnectionState, Content, Engine, OversizedContent, Role, methods as m
+from harebell.protocol.v091 import ConnectionState, Content, Engine, Event, OversizedContent, Role, methods as m
 from harebell.protocol.v091.hot import IMMEDIATE
 
 __all__ = ["ConnectionCore"]
@@ -155,7 +155,7 @@ class ConnectionCore:
         if violation is not None:
             self._violated(violation)
 
-    def _dispatch(self, events: Sequence[tuple[int, m.Method | Content | OversizedContent]]) -> None:
+    def _dispatch(self, events: Sequence[Event]) -> None:
         channels = self.channels
         for number, event in events:
             if number == 0:
@@ -168,7 +168,7 @@ class ConnectionCore:
                 channel.receive_content(event)
             elif isinstance(event, m.Method):
                 channel.receive_method(event)
-            else:
+            elif isinstance(event, OversizedContent):
                 raise errors.RemoteProtocolError(
                     errors.ContentTooLarge,
                     f"a message of {event.body_size} bytes was announced, the limit is {self.engine.max_message_size}",

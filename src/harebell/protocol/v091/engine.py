@@ -73,6 +73,8 @@ from harebell.protocol.v091.content import (
     encode_content,
 )
 from harebell.protocol.v091.large_frames import LARGE, Frames, LargeFrames
+from harebell.protocol.v091.property_flags import CORRELATION_ID, HEADERS, MESSAGE_ID, TIMESTAMP
+from harebell.protocol.v091.runs import AckRun, ContentRun
 from harebell.protocol.v091.states import (
     CHANNEL_CLOSED_BY,
     CHANNEL_TRANSITIONS,
@@ -84,9 +86,10 @@ from harebell.protocol.v091.states import (
     Role,
 )
 
-__all__ = ["Engine", "Event"]
+__all__ = ["Engine", "Event", "Received"]
 
-Event: TypeAlias = "tuple[int, m.Method | Content | OversizedContent]"
+Received: TypeAlias = "m.Method | Content | ContentRun | AckRun | OversizedContent"
+Event: TypeAlias = "tuple[int, Received]"
 
 HANDSHAKE_FRAME_MAX: Final = FRAME_MAX  # before tuning; the specification's 4096 is too small for a token in start-ok
 UNLIMITED_FRAME_MAX: Final = 1 << 20  # the largest frame sent where neither peer sets a limit
@@ -99,9 +102,14 @@ _METHOD, _HEADER, _BODY, _HEARTBEAT = m.FRAME_METHOD, m.FRAME_HEADER, m.FRAME_BO
 _CONTENT_HEADER: Final = Struct(">BHIIQ")  # a header frame up to its property flags; class and weight as one number
 _ACK_FRAME: Final = Struct(">BHIIQBB")  # the whole frame of a basic.ack
 _ACK: Final = 60 << 16 | 80
+_ACK_SIZE: Final = 13  # of its payload
+_ACK_HEAD: Final = 11  # bytes of its frame up to the tag
+_ACK_REST: Final = Struct(">QBB")
+_ACK_KEY: Final = b"\0\x3c\0\x50"
 _BASIC_WEIGHT_0: Final = 60 << 16
 _MIN_HEADER_PAYLOAD: Final = HEADER_FIXED.size + 2  # class, weight, size, flags
 _HEADER_OVERHEAD: Final = FRAME_OVERHEAD + HEADER_FIXED.size  # bytes of a header frame without its properties
+_OFTEN_UNIQUE: Final = CORRELATION_ID | MESSAGE_ID | TIMESTAMP | HEADERS  # messages with these are seldom alike
 _CONTENT_KEYS: Final = {
     role: frozenset(key for key, cls in m.METHODS.items() if cls in m.CARRIES_CONTENT & MAY_SEND[role]) for role in Role
 }
@@ -138,6 +146,7 @@ class Engine:
     frame_max         largest frame in bytes; from tune-ok on, the negotiated one
     channel_max       largest channel number; from tune-ok on, the negotiated one
     max_message_size  largest body accepted, in bytes
+    runs              whether messages that are alike are one event (ContentRun), and so are acks (AckRun)
     pending           how many pieces of output wait for `data_to_send`
     """
 
@@ -148,11 +157,13 @@ class Engine:
         frame_max: int = HANDSHAKE_FRAME_MAX,
         channel_max: int = DEFAULT_CHANNEL_MAX,
         max_message_size: int = MAX_MESSAGE_SIZE,
+        runs: bool = False,
     ) -> None:
         self.role = role
         self.frame_max = frame_max
         self.channel_max = channel_max
         self.max_message_size = max_message_size
+        self.runs = runs
         self.state = ConnectionState.AWAIT_HEADER
         self.channels: dict[int, ChannelState] = {}
         self._outgoing: list[bytes | memoryview] = []  # pieces of whole frames, until `data_to_send` takes them
@@ -231,7 +242,7 @@ class Engine:
     def _receive_frames(self, data: bytes, at: int) -> None:
         end, append, channels, assemblies = len(data), self._events.append, self.channels, self._assemblies
         is_open, max_received, content_keys = ChannelState.OPEN, self._max_received, self._content_keys
-        size = 0
+        size, runs = 0, self.runs
         try:
             while end - at >= FRAME_OVERHEAD:
                 kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
@@ -249,10 +260,20 @@ class Engine:
                         if channel not in assemblies:
                             content = self._whole_content(data, stop + 1, end, channel, data[start:stop])
                             if content is not None:
-                                append((channel, content))
-                                at = stop + 1 + len(content.frames)
+                                after = stop + 1 + len(content.frames)
+                                if runs and after < end:
+                                    at = self._receive_run(data, at, after, end, content)
+                                else:
+                                    append((channel, content))
+                                    at = after
                                 continue
                         self._begin_content(channel, data[start:stop])
+                    elif (
+                        runs and size == _ACK_SIZE and data[start : start + 4] == _ACK_KEY
+                        and channels.get(channel) is is_open and channel not in assemblies
+                    ):  # fmt: skip
+                        at = self._receive_acks(data, at, end, channel)
+                        continue
                     else:
                         self._receive_method(channel, data[start:stop])
                         if self._halted:
@@ -325,6 +346,52 @@ class Engine:
             if kind != _BODY or number != channel or size != body_size or data[stop] != 206:
                 return None
         return Content(channel, method, data[at : stop + 1], body_size)
+
+    def _receive_run(self, data: bytes, at: int, after: int, end: int, content: Content) -> int:
+        """Take in the message between `at` and `after`, and those behind it that are alike. Returns where these end.
+
+        Messages of one length differ in their bodies alone: all their other bytes are compared at once.
+        """
+        channel, method, size = content.channel, content.method, content.body_size
+        head, unit, contents = after - at - len(content.frames), after - at, [content]
+        same = data[at : after - size - 1] if size else data[at:after]
+        repeats = not content.flags & _OFTEN_UNIQUE
+        while True:
+            stop = after + unit
+            if stop <= end and data[stop - 1] == 206 and data.startswith(same, after):
+                contents.append(Content(channel, method, data[after + head : stop], size))
+                after = stop
+                continue
+            if not repeats or not data.startswith(same[:head], after):
+                break
+            other = self._whole_content(data, after + head, end, channel, method)
+            if other is None or other.raw_properties != content.raw_properties:
+                break
+            contents.append(other)
+            size, unit = other.body_size, head + len(other.frames)
+            same = data[after : after + unit - size - 1] if size else data[after : after + unit]
+            after += unit
+        self._events.append((channel, content if len(contents) == 1 else ContentRun(method, contents)))
+        return after
+
+    def _receive_acks(self, data: bytes, at: int, end: int, channel: int) -> int:
+        """Take in the basic.ack at `at`, and those behind it. Returns where these end."""
+        head, tags = data[at : at + _ACK_HEAD], list[int]()
+        while True:
+            tag, bits, last = _ACK_REST.unpack_from(data, at + _ACK_HEAD)
+            if last != 206:
+                break
+            if bits & 1:
+                if not tags:
+                    self._events.append((channel, m.BasicAck(tag, multiple=True)))
+                    return at + _ACK_FRAME.size
+                break
+            tags.append(tag)
+            at += _ACK_FRAME.size
+            if end - at < _ACK_FRAME.size or not data.startswith(head, at):
+                break
+        self._events.append((channel, m.BasicAck(tags[0]) if len(tags) == 1 else AckRun(tags)))
+        return at
 
     def _receive_header(self, data: bytes) -> int:
         """The length of the protocol header in the data, 0 where none is expected; -1 when more bytes must come."""

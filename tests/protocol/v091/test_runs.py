@@ -1,0 +1,136 @@
+"""Runs are what the events are one by one: whatever is sent, however it is cut, and whatever octet is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given, strategies as st
+
+from harebell.errors import RemoteProtocolError
+from harebell.protocol.v091 import Content, Engine, Event, Properties, encode_content, methods as m
+from harebell.protocol.v091.codec import HEARTBEAT_FRAME, encode_method
+from harebell.protocol.v091.runs import AckRun, ContentRun
+from tests.protocol.v091.samples import opened
+
+FRAME_MAX = 4096
+PROPERTIES = (
+    Properties(), Properties(delivery_mode=2), Properties(expiration="1"), Properties(expiration="2"),
+    Properties(message_id="1"), Properties(headers={"a": 1}), Properties(reply_to="a", priority=3),
+)  # fmt: skip
+BODIES = (b"", b"1", b"2", b"\xce", b"22", b"\xce" * 9, b"3" * (FRAME_MAX - 8), b"4" * (FRAME_MAX + 1))
+
+channels = st.sampled_from((1, 1, 1, 2))
+publications = st.builds(
+    lambda channel, key, properties, bodies: b"".join(
+        encode_method(channel, m.BasicPublish("", key)) + encode_content(channel, properties, body, FRAME_MAX)
+        for body in bodies
+    ),
+    channels,
+    st.sampled_from("ab"),
+    st.sampled_from(PROPERTIES),
+    st.lists(st.sampled_from(BODIES), min_size=1, max_size=5)
+    | st.lists(st.binary(min_size=3, max_size=3), min_size=1, max_size=5),
+)
+acks = st.builds(
+    lambda channel, some: b"".join(encode_method(channel, m.BasicAck(tag, multiple)) for tag, multiple in some),
+    channels,
+    st.lists(
+        st.tuples(st.integers(0, 3) | st.integers(0, 2**64 - 1), st.sampled_from((False, False, False, True))),
+        min_size=1, max_size=5,
+    ),
+)  # fmt: skip
+others = st.sampled_from(
+    (
+        HEARTBEAT_FRAME, encode_method(1, m.BasicQos()), encode_method(2, m.BasicNack(1)),
+        encode_method(2, m.BasicGet("q")), encode_method(1, m.ChannelClose()), encode_method(2, m.ChannelCloseOk()),
+        encode_method(1, m.BasicPublish("", "a")),
+    )
+)  # fmt: skip
+streams = st.lists(publications | publications | acks | others, min_size=1, max_size=5).map(b"".join)
+
+
+def server(*, runs: bool) -> Engine:
+    engine = opened(1, 2, tune=(2047, FRAME_MAX, 0))[1]
+    engine.runs = runs
+    return engine
+
+
+def expanded(events: Iterable[Event]) -> list[tuple[object, ...]]:
+    found = list[tuple[object, ...]]()
+    for number, event in events:
+        match event:
+            case ContentRun():
+                assert len(event.contents) > 1
+                found += [(number, *parts(content)) for content in event.contents]
+                assert {content.method for content in event.contents} == {event.method}
+                assert len({content.raw_properties for content in event.contents}) == 1
+                assert event.size == sum(len(content.frames) for content in event.contents)
+            case AckRun():
+                assert len(event.tags) > 1
+                found += [(number, m.BasicAck(tag)) for tag in event.tags]
+            case Content():
+                found.append((number, *parts(event)))
+            case m.Method():
+                found.append((number, event))
+            case _:
+                found.append((number, event.method, event.body_size))
+    return found
+
+
+def parts(content: Content) -> tuple[object, ...]:
+    return content.channel, content.method, content.frames, content.body_size
+
+
+def received(engine: Engine, pieces: Iterable[bytes]) -> tuple[list[tuple[object, ...]], str]:
+    """The events one by one, and the error that ended them."""
+    found = list[tuple[object, ...]]()
+    for piece in pieces:
+        try:
+            engine.receive_data(piece)
+        except RemoteProtocolError as error:
+            return found + expanded(engine.events()), str(error.answer)
+        found += expanded(engine.events())
+    return found, ""
+
+
+def check(data: bytes, cuts: Iterable[int] = ()) -> None:
+    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    pieces = [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    assert received(server(runs=True), pieces) == received(server(runs=False), pieces)
+
+
+@given(streams, st.lists(st.integers(0, 1 << 16), max_size=3))
+def test_runs_are_the_events_one_by_one(data: bytes, cuts: list[int]) -> None:
+    check(data, cuts)
+
+
+@given(streams, st.integers(0, 1 << 16), st.integers(0, 255), st.lists(st.integers(0, 1 << 16), max_size=2))
+def test_a_wrong_octet_has_the_same_answer(data: bytes, place: int, octet: int, cuts: list[int]) -> None:
+    place %= len(data)
+    check(data[:place] + bytes([octet]) + data[place + 1 :], cuts)
+
+
+def test_what_is_alike_is_one_event() -> None:
+    engine = server(runs=True)
+    publish = encode_method(1, m.BasicPublish("", "q"))
+    engine.receive_data(
+        b"".join(publish + encode_content(1, Properties(), body, 0) for body in (b"1", b"2", b"333", b""))
+        + publish + encode_content(1, Properties(priority=1), b"4", 0)
+        + b"".join(encode_method(1, m.BasicAck(tag)) for tag in (1, 2, 3))
+    )  # fmt: skip
+    (_, run), (_, single), (_, acked) = engine.events()
+    assert isinstance(run, ContentRun)
+    assert [content.body for content in run.contents] == [b"1", b"2", b"333", b""]
+    assert isinstance(single, Content)
+    assert isinstance(acked, AckRun)
+    assert acked.tags == [1, 2, 3]
+
+
+def test_unique_properties_of_one_length_are_no_run() -> None:
+    engine = server(runs=True)
+    publish = encode_method(1, m.BasicPublish("", "q"))
+    for name in ("12", "11"):
+        engine.receive_data(
+            b"".join(publish + encode_content(1, Properties(message_id=each), b"x", 0) for each in name)
+        )
+    assert [type(event) for _, event in engine.events()] == [Content, Content, ContentRun]
