@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
 from hypothesis import given, strategies as st
 
+from harebell.broker.operations.firehose import set_tracing
 from harebell.protocol.v091 import ChannelState, Content, Properties, methods as m
-from tests.broker.kit import Client, NodeKit
+from tests.broker.kit import NodeKit
 
 QUEUES: dict[str, dict[str, Any]] = {
     "memory": {}, "disk": {}, "priorities": {"x-max-priority": 5}, "one": {"x-max-length": 1},
@@ -45,7 +45,7 @@ steps = st.lists(
     | settling
     | st.tuples(st.just("consume"), st.sampled_from(sorted(QUEUES)))
     | st.tuples(st.just("get"), st.sampled_from(sorted(set(QUEUES) - {"stream"})))
-    | st.sampled_from((("confirms",), ("commit",), ("busy",), ("time",))),
+    | st.sampled_from((("trace",), ("commit",), ("busy",), ("time",))),
     max_size=12,
 )
 
@@ -53,16 +53,18 @@ steps = st.lists(
 class World:
     """One broker with all kinds of queues, and a client with two channels: on the second one a transaction."""
 
-    def __init__(self, data: Path, *, runs: bool) -> None:
+    def __init__(self, data: Path, *, runs: bool, confirming: bool) -> None:
         self.kit = NodeKit(data, sync=False)  # so that what is synced when does not depend on a thread
         self.client = self.kit.client()
         self.client.connection.engine.runs = runs
         for name, arguments in QUEUES.items():
             self.client.call(m.QueueDeclare(name, durable=name in DURABLE, arguments=arguments), m.QueueDeclareOk)
+        self.client.call(m.QueueBind("disk", "amq.rabbitmq.trace", "#"), m.QueueBindOk)
         for name in ("memory", "dying", "disk"):
             self.client.call(m.QueueBind(name, "amq.fanout"), m.QueueBindOk)
         headers = m.QueueBind("memory", "amq.headers", "", arguments={"a": 1})
         self.client.call(headers, m.QueueBindOk)
+        self.confirming = confirming
         self.tags = list[int]()
         self.consumers = 0
         self.prepare()
@@ -85,6 +87,8 @@ class World:
                 self.client.call(m.BasicQos(0, 3), m.BasicQosOk, number)
                 if number == 2:
                     self.client.call(m.TxSelect(), m.TxSelectOk, number)
+                elif self.confirming:
+                    self.client.call(m.ConfirmSelect(), m.ConfirmSelectOk, number)
 
     def do(self, kind: str, rest: Sequence[Any]) -> None:
         client = self.client
@@ -103,12 +107,12 @@ class World:
                 client.engine.send_method(1, m.BasicConsume(rest[0], f"c{self.consumers}"))
             case "get":
                 client.engine.send_method(1, m.BasicGet(rest[0]))
-            case "confirms":
-                client.engine.send_method(1, m.ConfirmSelect())
             case "commit":
                 client.engine.send_method(2, m.TxCommit())
             case "busy":
                 self.kit.stopwatch.step = 1.0 - self.kit.stopwatch.step
+            case "trace":
+                set_tracing(self.kit.node, "/", self.kit.node.vhosts["/"].trace is None)
             case "time":
                 self.kit.pass_time(5)
         client.pump()
@@ -130,13 +134,15 @@ class World:
         ]
 
 
-@given(steps)
-def test_the_same_is_said_and_kept(script: list[tuple[Any, ...]]) -> None:
+@given(steps, st.booleans(), st.booleans())
+def test_the_same_is_said_and_kept(script: list[tuple[Any, ...]], confirming: bool, traced: bool) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        World(Path(folder, "runs"), runs=True) as runs,
-        World(Path(folder, "each"), runs=False) as each,
+        World(Path(folder, "runs"), runs=True, confirming=confirming) as runs,
+        World(Path(folder, "each"), runs=False, confirming=confirming) as each,
     ):
+        if traced:
+            script.insert(0, ("trace",))
         for kind, *rest in script:
             answers = []
             for world in (runs, each):

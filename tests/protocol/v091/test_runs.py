@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
@@ -95,7 +96,7 @@ def received(engine: Engine, pieces: Iterable[bytes]) -> tuple[list[tuple[object
 
 def check(data: bytes, cuts: Iterable[int] = ()) -> None:
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    pieces = [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    pieces = [data[start:stop] for start, stop in pairwise(places)]
     assert received(server(runs=True), pieces) == received(server(runs=False), pieces)
 
 
