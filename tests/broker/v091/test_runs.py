@@ -21,7 +21,8 @@ QUEUES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 DURABLE = frozenset(QUEUES) - {"memory", "now"}
 ADDRESSES = (
-    *(("", queue) for queue in QUEUES), ("amq.fanout", ""), ("amq.headers", ""), ("", "nowhere"), ("none", "q"),
+    *(("", queue) for queue in QUEUES), ("amq.fanout", ""), ("amq.direct", "both"), ("amq.headers", ""),
+    ("", "nowhere"), ("none", "q"),
     ("amq.system", "amq.stats"),
 )  # fmt: skip
 PROPERTIES = (
@@ -62,6 +63,8 @@ class World:
         self.client.call(m.QueueBind("disk", "amq.rabbitmq.trace", "#"), m.QueueBindOk)
         for name in ("memory", "dying", "disk"):
             self.client.call(m.QueueBind(name, "amq.fanout"), m.QueueBindOk)
+        for name in ("full", "one", "memory"):
+            self.client.call(m.QueueBind(name, "amq.direct", "both"), m.QueueBindOk)
         headers = m.QueueBind("memory", "amq.headers", "", arguments={"a": 1})
         self.client.call(headers, m.QueueBindOk)
         self.confirming = confirming

@@ -10,6 +10,7 @@ log is closed, which completes the ticket; messages not in its log have no ticke
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import Protocol
 
 from harebell.broker.batch import Batch
@@ -56,7 +57,7 @@ class Confirms:
             self._in_batch = True
             self._channel.batch.confirming.append(self)
 
-    def add_run(self, count: int, refused: list[int], stored: bool) -> None:
+    def add_run(self, count: int, refused: Collection[int], stored: bool) -> None:
         """Add so many publications; `refused` are the places of those that a queue refused. As `add`."""
         self._rejected += [self.published + place + 1 for place in refused]
         self.published += count

@@ -10,7 +10,7 @@ In a transaction (`transaction`) a routed message waits there for the commit.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import Final, Protocol
 
 from harebell.broker.clients import Channel
@@ -183,9 +183,12 @@ class Publisher:
         for content in contents:
             content.method = method
         messages = [Message(address, content) for content in contents]
+        refused: Collection[int]
         if len(queues) == 1 and isinstance(queues[0], Queue):
             refused = queues[0].publish_all(messages)
-        else:  # message by message, as what one queue drops may be dead-lettered to another
+        elif independent := _independent(queues):
+            refused = sorted({place for queue in independent for place in queue.publish_all(messages)})
+        else:
             outcomes = [[queue.publish(message) for queue in queues] for message in messages]
             refused = [place for place, taken in enumerate(outcomes) if not all(taken)]
         target.count += len(messages)
@@ -425,6 +428,12 @@ class Publisher:
         except LocalProtocolError:
             frames = _with_short_reply_to(content).frames_for(number, frame_max)
         self._connection.send(number, method, frames)
+
+
+def _independent(queues: tuple[Sink, ...]) -> list[Queue]:
+    """These queues, if none of them may dead-letter to another: then each can take many messages before the next."""
+    found = [queue for queue in queues if isinstance(queue, Queue) and queue.settings.dead_letter_exchange is None]
+    return found if len(found) == len(queues) else []
 
 
 def _with_short_reply_to(content: BaseContent) -> Content:
