@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, strategies as st
 
 from harebell.broker.message import Address
-from harebell.broker.v010.messages import ForeignContent, content_of, is_exact
+from harebell.broker.v010.messages import ForeignContent, Form, content_of, is_exact, takes_shape
 from harebell.errors import LocalProtocolError
 from harebell.protocol import v010, v091
 from harebell.protocol.v010 import (
@@ -18,6 +18,7 @@ from harebell.protocol.v010 import (
     encode_content,
     encode_header,
 )
+from harebell.protocol.v010.shapes import TEXT_ID, shape_of
 from harebell.protocol.v010.typed_values import StructValue
 from harebell.protocol.v091 import Properties, methods as m
 from harebell.protocol.v091.content import stored_content
@@ -47,6 +48,48 @@ def test_any_message_of_0_10_has_a_form_of_0_9_1(delivery: Any, message: Any) ->
         for name in ("message_id", "correlation_id", "content_type", "content_encoding", "user_id", "app_id"):
             assert getattr(left, name) == getattr(right, name), name
         assert (left.application_headers or {}) == (right.application_headers or {})
+
+
+def identified(text: str, **rest: Any) -> v010.Content:
+    """A message whose message-id is a text."""
+    return native(DeliveryProperties(), MessageProperties(application_headers={"h": 1, TEXT_ID: text}, **rest))
+
+
+@given(st.text(max_size=9), st.text(max_size=9), st.sampled_from([{}, {"correlation_id": b"1", "user_id": b"guest"}]))
+def test_texts_of_one_shape(text: str, another: str, rest: dict[str, Any]) -> None:
+    first, other = identified(text, **rest), identified(another, **rest)
+    shape = shape_of(first.frames)
+    if shape is None or TEXT_ID not in shape.names:
+        assert not text
+        return
+    assert takes_shape(first, shape)
+    assert shape.fits(other.frames) is (len(text.encode()) == len(another.encode()))
+    if shape.fits(other.frames):
+        assert shape.filled(shape.values(other.frames)) == other.frames[: shape.size]
+        together, alone = Form(first, shape).to_v091, Form(other).to_v091
+        assert together.properties(other.frames) == alone.properties(other.frames)
+        assert ForeignContent(0, other.frames, 4, Form(first, shape)).decode_properties().message_id == another
+
+
+ENTRY = b"\x17" + TEXT_ID.encode() + b"\x95\0\2"  # how a message-id of two letters begins
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        MessageProperties(application_headers={"h": ENTRY + b"12"}),
+        MessageProperties(application_headers={TEXT_ID: "12", "h": ENTRY + b"12"}),
+        MessageProperties(application_headers={TEXT_ID: "12", "h": 1}),
+        MessageProperties(application_headers={TEXT_ID: b"12"}),
+        MessageProperties(application_headers={TEXT_ID: 12}),
+        MessageProperties(application_headers={TEXT_ID: "1" * 256}),
+        MessageProperties(message_id=ID, application_headers={TEXT_ID: "12"}),
+    ],
+)
+def test_what_is_no_text_of_a_message_id(message: MessageProperties) -> None:
+    content = native(DeliveryProperties(), message)
+    shape = shape_of(content.frames)
+    assert shape is None or TEXT_ID not in shape.names or not takes_shape(content, shape)
 
 
 def test_an_origin_comes_back_as_it_is() -> None:

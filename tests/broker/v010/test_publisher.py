@@ -15,6 +15,7 @@ from harebell.broker.v010 import publisher as module
 from harebell.broker.v010.publisher import Publisher
 from harebell.protocol.v010 import Engine, MessageProperties, commands as c, controls as k, encode_header, structs as s
 from harebell.protocol.v010.domains import RejectCode
+from harebell.protocol.v010.shapes import TEXT_ID
 from harebell.protocol.v010.transfers import Transfers
 from tests.broker.v010.kit import Client, Kit, add_user
 
@@ -249,11 +250,21 @@ ROUTES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "correlated": ("fanout", "", {"delivery_mode": 2}),
     "no text": ("", "q", {"exchange": "", "delivery_mode": 2}),
     "two kinds": ("", "q", {"delivery_mode": 2}),
+    "texts": ("", "q", {"delivery_mode": 2}),
+    "texts and others": ("", "q", {"exchange": "", "delivery_mode": 2}),
+    "texts elsewhere": ("", "q", {"delivery_mode": 2}),
 }
+ENTRY = b"\x17" + TEXT_ID.encode() + b"\x95\0\1"  # how a message-id of one letter begins
 IDS: dict[str, Callable[[int], dict[str, Any]]] = {
     "each its id": lambda number: {"message_id": UUID(int=number)},
     "correlated": lambda number: {"message_id": UUID(int=number), "correlation_id": b"%d" % (4 + number)},
     "no text": lambda number: {"correlation_id": b"\xff%d" % number if number % 3 else b"%d" % (number + 10)},
+    "texts": lambda number: {"application_headers": {"h": "v", TEXT_ID: f"no. {number}"}},
+    "texts and others": lambda number: {
+        "correlation_id": b"%d" % number,
+        "application_headers": {TEXT_ID: f"no. {number}"} | ({"z": 1} if number % 3 else {}),
+    },
+    "texts elsewhere": lambda number: {"application_headers": {"h": "v", "z": ENTRY + b"%d" % number}},
     "two kinds": lambda number: {"message_id": UUID(int=number), "content_type": "ab" if number % 3 else "cd"},
 }
 MODES: dict[str, Any] = {"accepted": EXPLICIT, "not accepted": NONE}
@@ -281,7 +292,7 @@ def came(kit: Kit, queue: str, route: str, mode: str, state: str, at: str) -> di
     data, first = b"", client.state.sending.next
     for number in range(7):
         ids = IDS[route](number) if route in IDS else {}
-        message = MessageProperties(application_headers={"h": "v"}, **ids)
+        message = MessageProperties(**{"application_headers": {"h": "v"}} | ids)
         header = encode_header([properties, message])
         command = c.MessageTransfer(exchange and exchange + at, MODES[mode], sync=number > 4)
         body = b"%d" % number if number < 4 else b"no. %d" % number

@@ -54,10 +54,10 @@ steps = st.lists(
 class World:
     """One broker with all kinds of queues, and a client with two channels: on the second one a transaction."""
 
-    def __init__(self, data: Path, *, runs: bool, confirming: bool) -> None:
+    def __init__(self, data: Path, *, grouping: bool, confirming: bool) -> None:
         self.kit = NodeKit(data, sync=False)  # so that what is synced when does not depend on a thread
         self.client = self.kit.client()
-        self.client.connection.engine.runs = runs
+        self.client.connection.engine.grouping = grouping
         for name, arguments in QUEUES.items():
             self.client.call(m.QueueDeclare(name, durable=name in DURABLE, arguments=arguments), m.QueueDeclareOk)
         self.client.call(m.QueueBind("disk", "amq.rabbitmq.trace", "#"), m.QueueBindOk)
@@ -141,20 +141,20 @@ class World:
 def test_the_same_is_said_and_kept(script: list[tuple[Any, ...]], confirming: bool, traced: bool) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        World(Path(folder, "runs"), runs=True, confirming=confirming) as runs,
-        World(Path(folder, "each"), runs=False, confirming=confirming) as each,
+        World(Path(folder, "grouped"), grouping=True, confirming=confirming) as grouped,
+        World(Path(folder, "each"), grouping=False, confirming=confirming) as each,
     ):
         if traced:
             script.insert(0, ("trace",))
         for kind, *rest in script:
             answers = []
-            for world in (runs, each):
+            for world in (grouped, each):
                 world.do(kind, rest)
                 answers.append(world.take())
             assert answers[0] == answers[1]
-            for world in (runs, each):
+            for world in (grouped, each):
                 world.prepare()
-        assert contents(runs) == contents(each)
+        assert contents(grouped) == contents(each)
 
 
 def contents(world: World) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 from harebell.protocol.v091 import Engine, FieldValue, Method, Properties, Role, methods as m
 from harebell.protocol.v091.codec import encode_frame, encode_method
@@ -263,7 +262,7 @@ def pump(client: Engine, server: Engine) -> None:
     server.events()
 
 
-def started(server_tune: tuple[int, int, int] = (2047, 131072, 0), **limits: Any) -> tuple[Engine, Engine]:
+def started(server_tune: tuple[int, int, int] = (2047, 131072, 0), **limits: int) -> tuple[Engine, Engine]:
     """A client and a server that wait for tune-ok."""
     client, server = Engine(Role.CLIENT, **limits), Engine(Role.SERVER, **limits)
     client.send_header()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
 from harebell.errors import RemoteProtocolError
-from harebell.protocol.v091 import Content, Engine, Event, Properties, encode_content, methods as m
+from harebell.protocol.v091 import Content, Engine, Properties, encode_content, methods as m
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME, encode_method
+from harebell.protocol.v091.engine import Grouped
 from harebell.protocol.v091.runs import AckRun, ContentRun
 from tests.protocol.v091.samples import opened
 
@@ -50,13 +52,13 @@ others = st.sampled_from(
 streams = st.lists(publications | publications | acks | others, min_size=1, max_size=5).map(b"".join)
 
 
-def server(*, runs: bool) -> Engine:
+def server(*, grouping: bool = True) -> Engine:
     engine = opened(1, 2, tune=(2047, FRAME_MAX, 0))[1]
-    engine.runs = runs
+    engine.grouping = grouping
     return engine
 
 
-def expanded(events: Iterable[Event]) -> list[tuple[object, ...]]:
+def expanded(events: Iterable[tuple[int, Grouped]]) -> list[tuple[object, ...]]:
     found = list[tuple[object, ...]]()
     for number, event in events:
         match event:
@@ -89,15 +91,15 @@ def received(engine: Engine, pieces: Iterable[bytes]) -> tuple[list[tuple[object
         try:
             engine.receive_data(piece)
         except RemoteProtocolError as error:
-            return found + expanded(engine.events()), str(error.answer)
-        found += expanded(engine.events())
+            return found + expanded(engine.grouped_events()), str(error.answer)
+        found += expanded(engine.grouped_events())
     return found, ""
 
 
 def check(data: bytes, cuts: Iterable[int] = ()) -> None:
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     pieces = [data[start:stop] for start, stop in pairwise(places)]
-    assert received(server(runs=True), pieces) == received(server(runs=False), pieces)
+    assert received(server(), pieces) == received(server(grouping=False), pieces)
 
 
 @given(streams, st.lists(st.integers(0, 1 << 16), max_size=3))
@@ -112,14 +114,14 @@ def test_a_wrong_octet_has_the_same_answer(data: bytes, place: int, octet: int, 
 
 
 def test_what_is_alike_is_one_event() -> None:
-    engine = server(runs=True)
+    engine = server()
     publish = encode_method(1, m.BasicPublish("", "q"))
     engine.receive_data(
         b"".join(publish + encode_content(1, Properties(), body, 0) for body in (b"1", b"2", b"333", b""))
         + publish + encode_content(1, Properties(priority=1), b"4", 0)
         + b"".join(encode_method(1, m.BasicAck(tag)) for tag in (1, 2, 3))
     )  # fmt: skip
-    (_, run), (_, single), (_, acked) = engine.events()
+    (_, run), (_, single), (_, acked) = engine.grouped_events()
     assert isinstance(run, ContentRun)
     assert [content.body for content in run.contents] == [b"1", b"2", b"333", b""]
     assert isinstance(single, Content)
@@ -128,10 +130,19 @@ def test_what_is_alike_is_one_event() -> None:
 
 
 def test_unique_properties_of_one_length_are_no_run() -> None:
-    engine = server(runs=True)
+    engine = server()
     publish = encode_method(1, m.BasicPublish("", "q"))
     for name in ("12", "11"):
         engine.receive_data(
             b"".join(publish + encode_content(1, Properties(message_id=each), b"x", 0) for each in name)
         )
-    assert [type(event) for _, event in engine.events()] == [Content, Content, ContentRun]
+    assert [type(event) for _, event in engine.grouped_events()] == [Content, Content, ContentRun]
+
+
+@given(streams)
+def test_events_gives_each(data: bytes) -> None:
+    engine, other = server(), server()
+    for each in (engine, other):
+        with contextlib.suppress(RemoteProtocolError):
+            each.receive_data(data)
+    assert expanded(engine.events()) == expanded(other.grouped_events())

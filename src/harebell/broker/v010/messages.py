@@ -17,7 +17,7 @@ from harebell.protocol import v010, v091
 from harebell.protocol.conversion.contents import Headers, ShapeToV091, ToV091
 from harebell.protocol.conversion.properties import from_v091, header_of, properties_of
 from harebell.protocol.v010.frames import LARGEST_FRAME, channel_of
-from harebell.protocol.v010.shapes import Shape
+from harebell.protocol.v010.shapes import TEXT_ID, Shape
 from harebell.protocol.v091.codec import decode_properties
 
 __all__ = ["ForeignContent", "Form", "Outgoing", "content_of", "is_exact", "takes_shape"]
@@ -121,7 +121,24 @@ def is_exact(native: v010.Content) -> bool:
 
 def takes_shape(native: v010.Content, shape: Shape) -> bool:
     """Whether all messages with a header of that shape, which is this one's, may have the same `Form`."""
-    return ShapeToV091.takes(shape, _properties_of(native))
+    properties = _properties_of(native)
+    if not ShapeToV091.takes(shape, properties):
+        return False
+    if TEXT_ID not in shape.names:
+        return True
+    head = shape.filled(
+        [
+            _other_text(value) if name == TEXT_ID else value
+            for name, value in zip(shape.names, shape.values(native.frames), strict=True)
+        ]
+    )
+    other = v010.Content(native.channel, native.command, head + native.frames[shape.size :], native.body_size)
+    return ShapeToV091(STORED_CHANNEL, properties, shape, FRAME_MAX).properties(other.frames) == _properties_of(other)
+
+
+def _other_text(value: bytes) -> bytes:
+    """Another text of the same length."""
+    return (b"x" if value[:1] != b"x" else b"y") * len(value)
 
 
 def content_of(address: Address, content: v091.BaseContent, origin: bytes = b"") -> v010.Content:

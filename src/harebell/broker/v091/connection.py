@@ -39,7 +39,7 @@ from harebell.protocol.v091 import (
     methods as m,
 )
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME, encode_method
-from harebell.protocol.v091.engine import Event, Received
+from harebell.protocol.v091.engine import Grouped
 from harebell.protocol.v091.large_frames import LARGE, Frames
 from harebell.protocol.v091.runs import AckRun, ContentRun
 
@@ -51,7 +51,7 @@ _PUBLICATIONS: Final = {Content: lambda content: len(content.frames), ContentRun
 _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
-class Connection(BaseConnection[Received]):
+class Connection(BaseConnection[Grouped]):
     """One client's connection."""
 
     protocol = "{0,9,1}"
@@ -64,7 +64,6 @@ class Connection(BaseConnection[Received]):
             frame_max=limits.frame_max,
             channel_max=limits.channel_max,
             max_message_size=limits.max_message_size,
-            runs=True,
         )
         super().__init__(
             node,
@@ -85,7 +84,7 @@ class Connection(BaseConnection[Received]):
             engine.receive_data(data)
         except RemoteProtocolError as error:
             failure = error
-        events: Sequence[Event] = engine.events()
+        events: Sequence[tuple[int, Grouped]] = engine.grouped_events()
         if events:
             self.read_size += self.partial_size + len(data)
             self.partial_size = 0
@@ -101,7 +100,7 @@ class Connection(BaseConnection[Received]):
         if engine.pending:
             self.has_output(0)
 
-    def process(self, events: Sequence[Event]) -> None:
+    def process(self, events: Sequence[tuple[int, Grouped]]) -> None:
         """Process the events, until `flush` finds that the client does not take its output."""
         if self.vhost.router.version != self._targets.topology:
             self._targets.forget(self.vhost.router.version)
@@ -159,7 +158,7 @@ class Connection(BaseConnection[Received]):
         """Count one more cached target; beyond a limit the channels drop them all."""
         self._targets.remember()
 
-    def _handle(self, number: int, event: Received) -> None:
+    def _handle(self, number: int, event: Grouped) -> None:
         if number == 0:
             if isinstance(event, m.Method):
                 self._handle_connection(event)
@@ -237,7 +236,7 @@ class Connection(BaseConnection[Received]):
         self.refuse(number, error, m.BasicAck())
         self.has_output(0)
 
-    def refuse(self, number: int, error: AmqpError, event: Received) -> None:
+    def refuse(self, number: int, error: AmqpError, event: Grouped) -> None:
         class_id, method_id = error.class_id, error.method_id
         if not class_id:
             ids = event if isinstance(event, m.Method) else m.BasicAck if isinstance(event, AckRun) else m.BasicPublish

@@ -17,7 +17,7 @@ from harebell.client.core.handshake import Handshake
 from harebell.client.core.slots import REPLIES, Slot, closed, copy_of
 from harebell.client.servers import RABBITMQ, product_of
 from harebell.client.url import ConnectionParameters
-from harebell.protocol.v091 import ConnectionState, Content, Engine, Event, OversizedContent, Role, methods as m
+from harebell.protocol.v091 import ConnectionState, Content, Engine, Event, Role, methods as m
 from harebell.protocol.v091.hot import IMMEDIATE
 
 __all__ = ["ConnectionCore"]
@@ -168,7 +168,7 @@ class ConnectionCore:
                 channel.receive_content(event)
             elif isinstance(event, m.Method):
                 channel.receive_method(event)
-            elif isinstance(event, OversizedContent):
+            else:
                 raise errors.RemoteProtocolError(
                     errors.ContentTooLarge,
                     f"a message of {event.body_size} bytes was announced, the limit is {self.engine.max_message_size}",

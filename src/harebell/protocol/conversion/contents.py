@@ -12,7 +12,7 @@ from harebell.protocol import v091
 from harebell.protocol.conversion.properties import from_v091, header_of
 from harebell.protocol.v010.content import body_of, encode_content
 from harebell.protocol.v010.frames import BODY, FRAME, FRAME_HEADER, HEADER, LARGEST_FRAME, segment_frames
-from harebell.protocol.v010.shapes import MESSAGE_ID, Shape
+from harebell.protocol.v010.shapes import MESSAGE_ID, TEXT_ID, Shape
 from harebell.protocol.v091.codec import END, FRAME_OVERHEAD
 from harebell.protocol.v091.content import FLAGS_AT, stored_content
 from harebell.protocol.v091.property_flags import FIELDS, SHORT_STRING, TABLE
@@ -116,7 +116,7 @@ class ShapeToV091:
         self._channel = channel
         self._overhead = shape.size + FRAME_HEADER
         self._frame_max = frame_max
-        places = _places(properties)
+        places = _identifiers(properties)
         ids = sorted(zip(shape.names, shape.spans, strict=True), key=lambda each: places[each[0]])
         starts = [places[name][1] for name, _ in ids]
         ends = [*(places[name][0] for name, _ in ids), len(properties)]
@@ -130,8 +130,9 @@ class ShapeToV091:
     @staticmethod
     def takes(shape: Shape, properties: bytes) -> bool:
         """Whether each identifier of the shape is a property of 0-9-1 in these, and no header says anything of it."""
-        places = _places(properties)
-        return all(name in places for name in shape.names) and not any(_HINT in part for part in shape.parts)
+        places = _identifiers(properties)
+        hints = sum(part.count(_HINT) for part in shape.parts)
+        return all(name in places for name in shape.names) and hints == (TEXT_ID in shape.names)
 
     def properties(self, native: bytes) -> bytes:
         pieces = [self._first]
@@ -143,6 +144,14 @@ class ShapeToV091:
     def frames(self, native: bytes, size: int) -> bytes:
         body = native[-size:] if size and len(native) - size == self._overhead else body_of(native)
         return v091.encode_content(self._channel, self.properties(native), body, self._frame_max)
+
+
+def _identifiers(properties: bytes) -> dict[str, tuple[int, int]]:
+    """As `_places`, by the names that a shape has for them."""
+    places = _places(properties)
+    if MESSAGE_ID in places:
+        places[TEXT_ID] = places[MESSAGE_ID]
+    return places
 
 
 def _places(properties: bytes) -> dict[str, tuple[int, int]]:

@@ -1,5 +1,7 @@
 """What headers have in common that differ in identifiers alone: message-id, correlation-id and timestamp.
 
+A message-id of 0-9-1 that is no UUID is a header; it is an identifier where it is the last one.
+
 A publisher that gives each message an id of its own sends the same header otherwise. Its bytes without the ids are its
 shape: what is known of one message is true of all with that shape, as long as it does not depend on the ids. A
 correlation-id of another length makes another shape, and one that is no short text makes none: 0-9-1 cannot hold it.
@@ -13,11 +15,12 @@ from typing import Final
 from harebell.protocol.v010.content import DELIVERY, FRAGMENT, MESSAGE
 from harebell.protocol.v010.frames import FRAME_HEADER
 
-__all__ = ["CORRELATION_ID", "MESSAGE_ID", "TIMESTAMP", "Shape", "shape_of"]
+__all__ = ["CORRELATION_ID", "MESSAGE_ID", "TEXT_ID", "TIMESTAMP", "Shape", "shape_of"]
 
 MESSAGE_ID: Final = "message_id"
 CORRELATION_ID: Final = "correlation_id"
 TIMESTAMP: Final = "timestamp"
+TEXT_ID: Final = "x-amqp-0-9-1.message-id"
 
 _WHOLE: Final = frozenset({b"\x03\x02", b"\x07\x02"})  # flags and type of the only frame of a header
 _HEAD: Final = Packing(">IHH")  # of a struct: size without itself, code, packing flags, low octet first
@@ -25,6 +28,7 @@ _SIZE: Final = Packing(">H")
 _UUID: Final = 16
 _TIME: Final = 8
 _SHORT: Final = 255  # bytes of a short string of 0-9-1
+_TEXT_ID_ENTRY: Final = bytes([len(TEXT_ID)]) + TEXT_ID.encode() + b"\x95"  # up to its length; 0x95: str16
 _FIXED: Final = ((0x0800, 1), (0x1000, 1), (0x2000, 8))  # fields of delivery-properties before timestamp: flag and size
 
 
@@ -36,7 +40,7 @@ class Shape:
     parts  what is between them, one more than there are identifiers
     """
 
-    __slots__ = ("_checks", "_text", "names", "parts", "size", "spans")
+    __slots__ = ("_checks", "_texts", "names", "parts", "size", "spans")
 
     def __init__(self, frame: bytes, names: tuple[str, ...], spans: tuple[tuple[int, int], ...]) -> None:
         self.size = len(frame)
@@ -46,14 +50,14 @@ class Shape:
         ends = (*(start for start, _ in spans), len(frame))
         self.parts = tuple([frame[start:end] for start, end in zip(starts, ends, strict=True)])
         self._checks = tuple(zip(self.parts, starts, strict=True))
-        self._text = spans[names.index(CORRELATION_ID)] if CORRELATION_ID in names else None
+        self._texts = [spans[names.index(name)] for name in (CORRELATION_ID, TEXT_ID) if name in names]
 
     def fits(self, frames: bytes) -> bool:
         """Whether a message with these frames has a header of this shape."""
         for part, at in self._checks:
             if not frames.startswith(part, at):
                 return False
-        return self._text is None or _is_text(frames[self._text[0] : self._text[1]])
+        return all(_is_text(frames[start:end]) for start, end in self._texts)
 
     def values(self, frames: bytes) -> list[bytes]:
         """The identifiers of a message whose header fits."""
@@ -84,7 +88,7 @@ def shape_of(frames: bytes) -> Shape | None:
                 return None
             found = _delivery(flags, at + 8) if code == DELIVERY else ()
             if code == MESSAGE:
-                found = _message(frames, flags, at + 8)
+                found = (*_message(frames, flags, at + 8), *_text_id(frames, flags, at + 8, after))
             for name, start, stop in found:
                 if stop > after or name in names:
                     return None
@@ -117,6 +121,20 @@ def _message(frames: bytes, flags: int, at: int) -> tuple[tuple[str, int, int], 
         size = _SIZE.unpack_from(frames, at)[0]
         found += ((CORRELATION_ID, at + 2, at + 2 + size),)
     return found
+
+
+def _text_id(frames: bytes, flags: int, at: int, after: int) -> tuple[tuple[str, int, int], ...]:
+    """A message-id in the last header. The same bytes elsewhere at the end look like one: the caller has to try it."""
+    if not flags & 0x0001 or flags & 0x0200:  # no application-headers, or a UUID, on which it then depends
+        return ()
+    start = frames.rfind(_TEXT_ID_ENTRY, at, after) + len(_TEXT_ID_ENTRY) + 2
+    if (
+        start - 2 < at + len(_TEXT_ID_ENTRY)
+        or not start < after
+        or start + _SIZE.unpack_from(frames, start - 2)[0] != after
+    ):
+        return ()
+    return ((TEXT_ID, start, after),)
 
 
 def _is_text(value: bytes) -> bool:

@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from harebell import errors
 from harebell.defaults import FRAME_MAX, FRAME_MIN
@@ -86,10 +86,10 @@ from harebell.protocol.v091.states import (
     Role,
 )
 
-__all__ = ["Engine", "Event", "Received"]
+__all__ = ["Engine", "Event", "Grouped"]
 
-Received: TypeAlias = "m.Method | Content | ContentRun | AckRun | OversizedContent"
-Event: TypeAlias = "tuple[int, Received]"
+Event: TypeAlias = "tuple[int, m.Method | Content | OversizedContent]"
+Grouped: TypeAlias = "m.Method | Content | OversizedContent | ContentRun | AckRun"
 
 HANDSHAKE_FRAME_MAX: Final = FRAME_MAX  # before tuning; the specification's 4096 is too small for a token in start-ok
 UNLIMITED_FRAME_MAX: Final = 1 << 20  # the largest frame sent where neither peer sets a limit
@@ -146,7 +146,7 @@ class Engine:
     frame_max         largest frame in bytes; from tune-ok on, the negotiated one
     channel_max       largest channel number; from tune-ok on, the negotiated one
     max_message_size  largest body accepted, in bytes
-    runs              whether messages that are alike are one event (ContentRun), and so are acks (AckRun)
+    grouping          whether `grouped_events` has messages that are alike, and acks, together: a server's does
     pending           how many pieces of output wait for `data_to_send`
     """
 
@@ -157,13 +157,12 @@ class Engine:
         frame_max: int = HANDSHAKE_FRAME_MAX,
         channel_max: int = DEFAULT_CHANNEL_MAX,
         max_message_size: int = MAX_MESSAGE_SIZE,
-        runs: bool = False,
     ) -> None:
         self.role = role
         self.frame_max = frame_max
         self.channel_max = channel_max
         self.max_message_size = max_message_size
-        self.runs = runs
+        self.grouping = role is Role.SERVER
         self.state = ConnectionState.AWAIT_HEADER
         self.channels: dict[int, ChannelState] = {}
         self._outgoing: list[bytes | memoryview] = []  # pieces of whole frames, until `data_to_send` takes them
@@ -180,7 +179,7 @@ class Engine:
         self._deaf = False
         self._halted = False  # deaf, or the answer of this side comes first (rule 5)
         self._offered = m.ConnectionTune(channel_max, frame_max)
-        self._events: list[Event] = []
+        self._events: list[tuple[int, Grouped]] = []
         self._assemblies: dict[int, Assembly] = {}
         # Closed channels on which more may come from before the close; `channel_max` limits them.
         self._late: set[int] = set()
@@ -242,7 +241,7 @@ class Engine:
     def _receive_frames(self, data: bytes, at: int) -> None:
         end, append, channels, assemblies = len(data), self._events.append, self.channels, self._assemblies
         is_open, max_received, content_keys = ChannelState.OPEN, self._max_received, self._content_keys
-        size, runs = 0, self.runs
+        size, grouping = 0, self.grouping
         try:
             while end - at >= FRAME_OVERHEAD:
                 kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
@@ -261,7 +260,7 @@ class Engine:
                             content = self._whole_content(data, stop + 1, end, channel, data[start:stop])
                             if content is not None:
                                 after = stop + 1 + len(content.frames)
-                                if runs and after < end:
+                                if grouping and after < end:
                                     at = self._receive_run(data, at, after, end, content)
                                 else:
                                     append((channel, content))
@@ -269,7 +268,7 @@ class Engine:
                                 continue
                         self._begin_content(channel, data[start:stop])
                     elif (
-                        runs and size == _ACK_SIZE and data[start : start + 4] == _ACK_KEY
+                        grouping and size == _ACK_SIZE and data[start : start + 4] == _ACK_KEY
                         and channels.get(channel) is is_open and channel not in assemblies
                     ):  # fmt: skip
                         at = self._receive_acks(data, at, end, channel)
@@ -305,6 +304,21 @@ class Engine:
 
     def events(self) -> list[Event]:
         """What was received since the last call, in order: (channel number, method or message)."""
+        grouped = self.grouped_events()
+        if not self.grouping:
+            return cast("list[Event]", grouped)
+        events: list[Event] = []
+        for channel, event in grouped:
+            if isinstance(event, ContentRun):
+                events += [(channel, content) for content in event.contents]
+            elif isinstance(event, AckRun):
+                events += [(channel, m.BasicAck(tag)) for tag in event.tags]
+            else:
+                events.append((channel, event))
+        return events
+
+    def grouped_events(self) -> list[tuple[int, Grouped]]:
+        """As `events`; messages that follow each other and are alike are one event, and so are acks (`runs`)."""
         events, self._events = self._events, []
         return events
 
