@@ -175,14 +175,18 @@ class Publisher:
             target = self._resolve(contents[0])
         if target.per_message or target.apart or self.transaction is not None:
             return False
-        found = SIZE_AND_FLAGS.unpack_from(frames)
+        found, ttl = SIZE_AND_FLAGS.unpack_from(frames), None
         if found != NO_PROPERTIES and found != DELIVERY_MODE_ONLY:
-            if self._known.get(frames[FLAGS_AT : 7 + found[0]], _UNKNOWN) is not None:
-                return False  # they have an expiration, or are not known yet
+            ttl = self._known.get(frames[FLAGS_AT : 7 + found[0]], _UNKNOWN)
+            if ttl == _UNKNOWN:
+                return False
         address, method, queues = target.address, target.method, target.queues
         for content in contents:
             content.method = method
-        messages = [Message(address, content) for content in contents]
+        if ttl is None:
+            messages = [Message(address, content) for content in contents]
+        else:
+            messages = [_expiring(target, content, ttl) for content in contents]
         refused: Collection[int]
         if len(queues) == 1 and isinstance(queues[0], Queue):
             refused = queues[0].publish_all(messages)
