@@ -19,7 +19,7 @@ PATIENT, IMPATIENT = '"timeout": 30', '"timeout": 2'
 
 def test_the_lesson(tmp_path: Path) -> None:
     ports = dict(zip(("5672", "8001", "8002"), map(str, free_ports(3)), strict=True))
-    changes = {**ports, PATIENT: '"timeout": 240'}
+    changes = {**ports, PATIENT: '"timeout": 240', "within 30 s": "within 2 s"}
     with Lesson("channels.md", tmp_path, changes, {"HAREBELL_PORT": ports["5672"]}) as lesson:
         broker = lesson.start("harebell serve")
         lesson.run("django-admin startproject")
@@ -41,8 +41,14 @@ def test_the_lesson(tmp_path: Path) -> None:
 
         lesson.kill()
         assert not broker.runs
+        lost = lesson.shown("... the channel layer has lost")
+        for server in servers:
+            server.expect(lost)
         visitors[0].type("is anybody here?")
         broker = lesson.start("harebell serve")
+        again = lesson.shown("... the channel layer is connected")
+        for server in servers:
+            server.expect(again)
         everybody_reads(lesson.shown())
         lesson.run("python manage.py announce")
         everybody_reads(lesson.shown())
