@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -37,9 +37,12 @@ MODULES: Final = {"django-admin": "django"}  # commands whose module has another
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a text is the one that a page shows."""
-    pattern = ".*".join(re.escape(part) for part in shown.split("..."))
-    return re.fullmatch(pattern, printed, re.DOTALL) is not None
+    """Whether lines are those that a page shows; "..." alone on a line stands for any lines, or none."""
+    pattern = "".join(
+        r"(.*\n)*" if line == "..." else ".*".join(map(re.escape, line.split("..."))) + r"\n"
+        for line in map(str.rstrip, shown.splitlines())
+    )
+    return re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in printed.splitlines())) is not None
 
 
 class Program:
@@ -80,12 +83,12 @@ class Program:
                     raise AssertionError(f"{self.command!r} has not printed {line!r}:\n{self.output()}")
                 if not self._find(line):
                     raise AssertionError(f"{self.command!r} ended and did not print {line!r}:\n{self.output()}")
-                while not matches(line.rstrip(), self._lines[self._seen]):
+                while not matches(line, self._lines[self._seen]):
                     self._seen += 1
                 self._seen += 1
 
     def _find(self, line: str) -> bool:
-        return any(matches(line.rstrip(), each) for each in self._lines[self._seen :])
+        return any(matches(line, each) for each in self._lines[self._seen :])
 
     def type(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -165,11 +168,13 @@ class Lesson:
             text = text.replace(old, new)
         return text
 
-    def run(self, beginning: str, *, status: int = 0) -> str:
-        """Run the next command to its end; it prints what the page shows."""
+    def run(self, beginning: str, *, status: int = 0, within: Callable[[list[str]], str] | None = None) -> str:
+        """Run the next command to its end; it prints what the page shows.
+
+        `within` runs the words of the command in this process, and gives what they print.
+        """
         command, shown = self._take("command", beginning)
-        program = self._start(command)
-        printed = program.end(None, status=status)
+        printed = within(shlex.split(command)) if within else self._start(command).end(None, status=status)
         assert matches(shown, printed), f"{command!r} printed\n{printed}and not\n{shown}"
         return printed
 
