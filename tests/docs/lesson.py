@@ -5,8 +5,8 @@ words "at the end of", goes behind what is in it. A block `console` has commands
 block `text` shows what a running program prints. Three periods stand for any text.
 
 The test takes the blocks in the page's order: `run`, `start`, `kill` and `shown` each name the beginning of the block
-they expect, and fail for another one. `finish` fails for blocks that are left. Ports and addresses are exchanged for
-free ones in each block; what cannot be waited for by a reader of the page (a time, a port) is not waited for here.
+they expect, and fail for another one. `finish` fails for blocks that are left. In each block `changes` are made first:
+the test has other ports than the page.
 """
 
 from __future__ import annotations
@@ -76,19 +76,23 @@ class Program:
     def expect(self, shown: str) -> None:
         """Wait for these lines, in their order and behind those that were waited for before; others may be between."""
         for line in shown.splitlines():
-            if line.strip() == "...":
-                continue
-            with self._printed:
-                if not self._printed.wait_for(lambda line=line: self._find(line) or self._ended, PATIENCE):
-                    raise AssertionError(f"{self.command!r} has not printed {line!r}:\n{self.output()}")
-                if not self._find(line):
-                    raise AssertionError(f"{self.command!r} ended and did not print {line!r}:\n{self.output()}")
-                while not matches(line, self._lines[self._seen]):
-                    self._seen += 1
-                self._seen += 1
+            if line.strip() != "...":
+                self._wait_for(line)
 
-    def _find(self, line: str) -> bool:
-        return any(matches(line, each) for each in self._lines[self._seen :])
+    def _wait_for(self, line: str) -> None:
+        def known() -> bool:
+            return self._ended or self._next(line) is not None
+
+        with self._printed:
+            self._printed.wait_for(known, PATIENCE)
+            found = self._next(line)
+            what = "ended and did not print" if self._ended else "has not printed"
+            assert found is not None, f"{self.command!r} {what} {line!r}:\n{self.output()}"
+            self._seen = found + 1
+
+    def _next(self, line: str) -> int | None:
+        """The place of the first such line that was not waited for yet."""
+        return next((n for n in range(self._seen, len(self._lines)) if matches(line, self._lines[n])), None)
 
     def type(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -123,10 +127,8 @@ class Program:
 
     def drop(self) -> None:
         """End it, whatever it does."""
-        try:
+        if self.runs:
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait(PATIENCE)
         self._close()
 
