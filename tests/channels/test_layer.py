@@ -417,6 +417,6 @@ def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
 
 async def test_nobody_there() -> None:
     layer = ChannelLayer("amqp://guest:secret@127.0.0.1:9/", timeout=0.5)
-    with pytest.raises(errors.DeadlineExceeded, match=r"amqp://127.0.0.1:9/ within 0.5 s|not confirmed within"):
+    with pytest.raises(errors.DeadlineExceeded, match=r"no broker at amqp://127.0.0.1:9/ within 0.5 s"):
         await layer.send("work", HELLO)
     await layer.close()

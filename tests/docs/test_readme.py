@@ -19,6 +19,7 @@ FRAMEWORKS = (
     "faststream",
     "taskiq",
 )  # of the development group, or `extra`s
+OF_A_LESSON = re.compile(r"# [\w/]+\.py\n")  # its file's name: another test runs it with the other files of its page
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -28,7 +29,9 @@ def examples() -> list[object]:
     for page in PAGES:
         for match in EXAMPLE.finditer(page.read_text()):
             code = match[1]
-            if not any(sign in code for sign in ("asyncio.run(", " = session(", '__name__ == "__main__"')):
+            if OF_A_LESSON.match(code) or not any(
+                sign in code for sign in ("asyncio.run(", " = session(", '__name__ == "__main__"')
+            ):
                 continue
             line = page.read_text()[: match.start()].count("\n") + 2
             marks = [pytest.mark.spark] if "harebell.spark" in code else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
@@ -225,6 +226,40 @@ async def test_a_broker_that_does_not_answer(far: ChannelLayer, proxy: FaultProx
         connection.settings = patient
     await far.send("other", HELLO)  # the late confirms disturb no later message
     assert await far.receive("other") == HELLO
+
+
+async def test_a_message_that_was_never_published_is_not_said_to_arrive_perhaps() -> None:
+    """Whichever of the two timers sees its deadline first: the thread of the layer is busy beyond it."""
+    layer = ChannelLayer("amqp://guest:secret@127.0.0.1:9/", timeout=0.3)
+    with pytest.raises(errors.DeadlineExceeded, match="no broker at"):
+        await layer.group_send("g", HELLO)
+    sends = [asyncio.ensure_future(layer.group_send("g", HELLO)) for _ in range(3)]
+    await asyncio.sleep(0)
+    layer.runtime.connection.thread.loop.call_soon_threadsafe(time.sleep, 1.0)
+    for send in sends:
+        with pytest.raises(errors.DeadlineExceeded, match="no broker at"):
+            await send
+    await layer.close()
+
+
+async def test_a_message_that_was_on_its_way_may_have_arrived_when_the_broker_stays_away(
+    far: ChannelLayer, proxy: FaultProxy
+) -> None:
+    await far.group_send("g", HELLO)
+    connection = far.runtime.connection
+    patient = connection.settings
+    proxy.stall("to_client")
+    before = proxy.forwarded("to_server")
+    connection.settings = replace(patient, timeout=2.0)
+    sending = asyncio.create_task(far.group_send("g", HELLO))
+    await published(proxy, before)
+    proxy.refuse()
+    proxy.cut()
+    proxy.resume()
+    with pytest.raises(errors.DeadlineExceeded, match="it may or may not arrive"):
+        await sending
+    connection.settings = patient
+    proxy.accept()
 
 
 async def test_messages_that_wait_for_a_connection_end_with_the_layer(far: ChannelLayer, proxy: FaultProxy) -> None:

@@ -67,6 +67,7 @@ class PendingPublish:
         "returns",
         "publisher",
         "tries",
+        "uncertain",
     )
 
     def __init__(
@@ -93,6 +94,7 @@ class PendingPublish:
         self.counted = False  # among those on their way to a process-local channel
         self.returns = False
         self.tries = 0
+        self.uncertain = False  # published on a connection that was lost before the answer
 
     def __lt__(self, other: PendingPublish) -> bool:
         return self.number < other.number
@@ -114,6 +116,7 @@ class PendingPublish:
         # Not after the layer's own close, and not where the broker may have refused just this one.
         again = self.repeatable or self.publisher.connection.on_harebell
         if again and not self.publisher.connection.closed and not blames_publishing(reason):
+            self.uncertain = True
             self.publisher.again(self)
         else:
             self.publisher.done(
@@ -288,7 +291,8 @@ class Publisher:
                 except (errors.HarebellError, ImportError) as error:
                     in_time = not connection.closed and pending.deadline > time.monotonic()
                     if is_final(error) or not (in_time and isinstance(error, LOST)):
-                        self.done(pending, error)
+                        late = pending.uncertain and isinstance(error, errors.DeadlineExceeded)
+                        self.done(pending, self._late(pending) if late else error)
                 if waiting[0] is pending and pending in self._out and self._publish(pending):
                     heapq.heappop(waiting)
         finally:
@@ -359,10 +363,15 @@ class Publisher:
             self.connection.thread.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _late(self, pending: PendingPublish) -> errors.DeadlineExceeded:
-        seconds, cause = self.connection.settings.timeout, self.connection.unavailable
+        connection = self.connection
+        seconds, cause = connection.settings.timeout, connection.unavailable
         why = f" ({cause})" if cause is not None else ""
-        late = errors.DeadlineExceeded(
-            f"a message to {pending.channel!r} was not confirmed within {seconds:g} s: it may or may not arrive{why}"
-        )
+        message = f"a message to {pending.channel!r} was not"
+        if pending.published or pending.uncertain:
+            late = errors.DeadlineExceeded(f"{message} confirmed within {seconds:g} s: it may or may not arrive{why}")
+        elif connection.link is None:
+            late = connection.late()
+        else:
+            late = errors.DeadlineExceeded(f"{message} published within {seconds:g} s: it does not arrive{why}")
         late.__cause__ = cause
         return late
