@@ -136,8 +136,10 @@ class Unacked:
         consumer.acked += 1
         consumer.credit += 1
         channel.credit += 1
+        if consumer.aside:
+            consumer.queue.consumers.reopen(consumer)
         if not queue.scheduled:
-            queue.schedule()
+            queue.wake()
 
     def ack(self, taken: dict[int, Entry], *, when_safe: bool = False) -> None:
         """Acknowledge deliveries: open the windows again, and count.
@@ -220,7 +222,7 @@ class Unacked:
         for consumer, count in opened.items():
             consumer.credit += count
             channel.credit += count
-            consumer.queue.schedule()
+            consumer.queue.reopened(consumer)
         if was_full and channel.credit > 0:
             self._schedule_in_turn()
         return opened
