@@ -61,6 +61,7 @@ LONGEST = 30.0  # seconds until it has
 SMALL = 10  # bytes of a message that nobody takes
 AVERAGE = 2600  # bytes: of messages above this size there are fewer, so that all together have as many
 FEWEST = 20  # messages of any size
+NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def connections(port: int, pid: int, size: int, messages: int) -> Point:
 
 def channels(port: int, pid: int, size: int, messages: int) -> Point:
     """Of one publisher, which uses them in turn. One more: closed and opened again."""
-    name, control = f"bench-{os.getpid()}-0", Loader(port)
+    name, control = new_queue(), Loader(port)
     control.declare(name)
     publisher = Loader(port)
     blob = encode_each(m.ChannelOpen(), range(2, size + 1))
@@ -194,7 +195,7 @@ def bindings(port: int, pid: int, size: int, messages: int, *, keys: int) -> Poi
 
     With many keys the route of no message is remembered. One more: a queue declared, bound, unbound and deleted.
     """
-    name, control, exchange = f"bench-{os.getpid()}-0", Loader(port), "amq.topic"
+    name, control, exchange = new_queue(), Loader(port), "amq.topic"
     control.declare(name)
     patterns = ["item.*", *(f"key.{number}.*" for number in range(1, size))]
     each = grown(pid, size, lambda: control.write(*(m.QueueBind(name, exchange, pattern) for pattern in patterns)))
@@ -220,7 +221,7 @@ def consumers(port: int, pid: int, size: int, messages: int, *, full: bool = Fal
 
     One more: a consumer that comes and goes.
     """
-    name, control = f"bench-{os.getpid()}-0", Loader(port)
+    name, control = new_queue(), Loader(port)
     control.declare(name)
     others = Loader(port)
     others.call(m.BasicQos(0, 1), m.BasicQosOk)
@@ -263,7 +264,7 @@ def consumers(port: int, pid: int, size: int, messages: int, *, full: bool = Fal
 
 def unacknowledged(port: int, pid: int, size: int, messages: int) -> Point:
     """Older than all others of their channel, and not acknowledged; each later message is, by itself."""
-    name, holder = f"bench-{os.getpid()}-0", Loader(port)
+    name, holder = new_queue(), Loader(port)
     holder.declare(name)
     holder.fill(name, size)
     each = grown(pid, size, lambda: holder.take(name, size))
@@ -286,7 +287,7 @@ def unacknowledged(port: int, pid: int, size: int, messages: int) -> Point:
 
 def window(port: int, pid: int, size: int, messages: int) -> Point:
     """As many as the consumer's window: it acknowledges the oldest ten together when it has ten more than that."""
-    name, step = f"bench-{os.getpid()}-0", 10
+    name, step = new_queue(), 10
     control = Loader(port)
     control.declare(name)
     control.fill(name, size + messages)
@@ -316,7 +317,7 @@ def waiting(
     arguments: Table | None = None,
 ) -> Point:
     """In one queue, which always has so many: as many messages come in as are taken."""
-    name, filler = f"bench-{os.getpid()}-0", Loader(port)
+    name, filler = new_queue(), Loader(port)
     filler.declare(name, durable=durable, arguments=arguments)
 
     def fill() -> None:
@@ -373,6 +374,11 @@ def grown(pid: int, count: int, make: Callable[[], None]) -> float | None:
     before = memory(pid) if count >= LEAST else 0
     make()
     return (memory(pid) - before) / count if count >= LEAST else None
+
+
+def new_queue() -> str:
+    """A name that no queue has had. What load.py publishes to and consumes from is its name without the last two."""
+    return f"growth-{os.getpid()}-{next(NUMBERS)}-0"
 
 
 def encode_each(method: m.Method, channels: Iterable[int]) -> bytes:
