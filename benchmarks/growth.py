@@ -111,7 +111,7 @@ def curves(*, long: bool = False) -> list[Curve]:
         Curve("consumers of a queue", tens(1, 1000), consumers),
         Curve("consumers of a queue, one is free", tens(1, 1000), partial(consumers, full=True)),
         Curve("unacknowledged messages", tens(10, 100_000), unacknowledged),
-        Curve("unacknowledged messages, in a window", tens(10, 100_000), window),
+        Curve("unacknowledged messages, in a window", tens(10, 60_000), window),
         Curve("waiting messages", (0, *tens(10, most)), waiting),
         Curve("waiting messages, durable", (0, *tens(10, most)), partial(waiting, variants=persistent, durable=True)),
         Curve("waiting messages, expiring", (0, *tens(10, most)), partial(waiting, variants=expiring)),
