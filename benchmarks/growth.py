@@ -105,7 +105,7 @@ def curves(*, long: bool = False) -> list[Curve]:
         Curve("connections", tens(1, 1000), connections),
         Curve("channels of a connection", tens(1, 2000), channels),
         Curve("queues", tens(1, 10_000), queues),
-        Curve("queues of a fanout exchange, per delivery", tens(1, 1000), fan_out),
+        Curve("queues of a fanout, per delivery", tens(1, 1000), fan_out),
         Curve("bindings of a topic exchange", tens(1, 10_000), partial(bindings, keys=1)),
         Curve("bindings of a topic exchange, many keys", tens(1, 10_000), partial(bindings, keys=KEYS)),
         Curve("consumers of a queue", tens(1, 1000), consumers),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
-from benchmarks.figures import BYTES, Growth, Limit, exponent, medians, number, power
+from benchmarks.figures import BYTES, Growth, Limit, exponent, limit_table, medians, number, power
 from tools.charts.svg import WIDTH, LogScale, Svg
 
 __all__ = ["draw_growth", "draw_limit", "draw_peers", "peers"]
@@ -22,6 +21,10 @@ ROW: Final = 36  # height of a case
 HEADER: Final = 64  # height of title and legend
 OURS: Final = "harebell: CPU us each"
 THEIRS: Final = "rabbitmq: CPU us each"
+RATIO: Final = "CPU us each: better by"
+
+Pair: TypeAlias = tuple[str, str, str]
+"""Two figures of a case and their ratio, as a table shows them."""
 
 
 def draw_growth(growth: Growth) -> str:
@@ -68,43 +71,40 @@ def _panel(svg: Svg, x: float, y: float, width: float, name: str, points: Mappin
 
 def draw_limit(limit: Limit) -> str:
     """For each case the CPU of the kernel alone, and that of the broker."""
-    rows = {}
-    for name, case in limit["cases"].items():
-        disk = statistics.median(case["disk"]) if case["disk"] else 0.0
-        rows[name] = statistics.median(case["loopback"]) + disk, statistics.median(case["harebell"])
-    return _compared(
-        "CPU per message: the kernel alone, and Harebell", ("kernel alone", "harebell"), ("least", "ours"), rows, 2
-    )
+    rows = _columns(limit_table(limit), "limit", "harebell", "ratio")
+    return _compared("CPU per message: the limit and Harebell", ("limit", "harebell"), ("least", "ours"), rows)
 
 
-def peers(tables: Sequence[Sequence[Sequence[str]]]) -> dict[str, tuple[float, float]]:
+def peers(tables: Sequence[Sequence[Sequence[str]]]) -> dict[str, Pair]:
     """CPU us of Harebell and of RabbitMQ for each case of the tables that have both."""
-    found = {}
-    for head, *rows in tables:
-        if OURS in head and THEIRS in head:
-            ours, theirs = head.index(OURS), head.index(THEIRS)
-            for row in rows:
-                found[row[0]] = _figure(row[ours]), _figure(row[theirs])
+    found: dict[str, Pair] = {}
+    for table in tables:
+        if OURS in table[0] and THEIRS in table[0]:
+            found |= _columns(table, OURS, THEIRS, RATIO)
     return found
+
+
+def draw_peers(rows: Mapping[str, Pair]) -> str:
+    """For each case the CPU of Harebell, and that of RabbitMQ."""
+    return _compared("CPU per message or operation", ("harebell", "rabbitmq"), ("ours", "theirs"), rows)
+
+
+def _columns(table: Sequence[Sequence[str]], first: str, second: str, ratio: str) -> dict[str, Pair]:
+    """Three columns of a table, by the words in its first one."""
+    head, *rows = table
+    one, two, three = head.index(first), head.index(second), head.index(ratio)
+    return {row[0]: (row[one], row[two], row[three]) for row in rows}
 
 
 def _figure(cell: str) -> float:
     return float(cell.replace(",", ""))
 
 
-def draw_peers(rows: Mapping[str, tuple[float, float]]) -> str:
-    """For each case the CPU of Harebell, and that of RabbitMQ."""
-    return _compared(
-        "CPU per message or operation: Harebell and RabbitMQ", ("harebell", "rabbitmq"), ("ours", "theirs"), rows, 1
-    )
-
-
 def _compared(
     title: str,
     names: tuple[str, str],
     styles: tuple[str, str],
-    rows: Mapping[str, tuple[float, float]],
-    digits: int,
+    rows: Mapping[str, Pair],
 ) -> str:
     """Two dots for each row, on a logarithmic scale, and how many times the first one the second one is."""
     svg = Svg(title, HEADER + ROW * len(rows) + 24)
@@ -115,22 +115,20 @@ def _compared(
         svg.text(at + 15, 44, name, "small")
         at += 30 + 7 * len(name)
     svg.text(WIDTH - MARGIN, 44, "microseconds", "small end")
-    costs = [cost for row in rows.values() for cost in row]
+    costs = [_figure(cell) for first, second, _ in rows.values() for cell in (first, second)]
     low, high = 10.0 ** math.floor(math.log10(min(costs))), 10.0 ** math.ceil(math.log10(max(costs)))
     across, bottom = LogScale(low, high, MARGIN + 6, WIDTH - MARGIN - 6), HEADER + ROW * len(rows)
     mark = low
     while mark <= high * 1.01:
         svg.line(across(mark), HEADER - 8, across(mark), bottom, "grid")
-        svg.text(across(mark), bottom + 16, f"{mark:,.{2 if mark < 0.1 else 1 if mark < 1 else 0}f}", "small middle")
+        anchor = "" if mark == low else " end" if mark * 1.01 > high else " middle"
+        svg.text(across(mark), bottom + 16, f"{mark:,.{2 if mark < 0.1 else 1 if mark < 1 else 0}f}", "small" + anchor)
         mark *= 10
-    for place, (name, (first, second)) in enumerate(rows.items()):
-        y = HEADER + ROW * place
+    for place, (name, (first, second, ratio)) in enumerate(rows.items()):
+        y, left, right = HEADER + ROW * place, across(_figure(first)), across(_figure(second))
         svg.text(MARGIN, y + 12, name)
-        svg.text(
-            WIDTH - MARGIN, y + 12, f"{number(first, digits)} / {number(second, digits)}: {second / first:.1f}x",
-            "small end",
-        )  # fmt: skip
-        svg.line(across(first), y + 23, across(second), y + 23, "between")
-        svg.dot(across(second), y + 23, styles[1])
-        svg.dot(across(first), y + 23, styles[0])
+        svg.text(WIDTH - MARGIN, y + 12, f"{first} / {second}: {ratio}", "small end")
+        svg.line(left, y + 23, right, y + 23, "between")
+        svg.dot(right, y + 23, styles[1])
+        svg.dot(left, y + 23, styles[0])
     return svg.written()
