@@ -364,9 +364,10 @@ def settle(pid: int) -> None:
 
 def spent(pid: int, work: Callable[[], None]) -> float:
     """The broker's CPU during the work, in microseconds."""
-    before = cpu_seconds(pid)
+    before: float = cpu_seconds(pid)
     work()
-    return (cpu_seconds(pid) - before) * 1e6
+    after: float = cpu_seconds(pid)
+    return (after - before) * 1e6
 
 
 def grown(pid: int, count: int, make: Callable[[], None]) -> float | None:

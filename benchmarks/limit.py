@@ -5,8 +5,8 @@
 A relay stands in the broker's place, with the same load generator. Before and after the load it speaks AMQP; during it,
 it reads the publisher's bytes and writes the bytes of their deliveries, and looks at none. It reads and writes as many
 bytes at a time as the broker did in the round before, by the kernel's count. For persistent messages there is the disk
-beside it: one write and one fdatasync of the publisher's bytes for each read. No broker in one process can take less
-CPU, whatever it is written in. CPU is that of the process (user and system, all threads).
+beside it: one write and one fdatasync of the publisher's bytes for each read. A broker that reads and writes as
+much at a time takes at least this, whatever it is written in. CPU is that of the process (user and system, all threads).
 """
 
 from __future__ import annotations
@@ -185,15 +185,15 @@ def relay(load: Load, chunks: Chunks) -> Iterator[tuple[int, int]]:
 def disk_us(folder: Path, load: Load, chunks: Chunks) -> float:
     """CPU us for each message to write and sync the publisher's bytes, a read of them at a time."""
     published = len(publication("", "bench", load.variants[0], load.size))
-    data = os.urandom(chunks.read)
-    rest = published * load.count
+    data, count = os.urandom(chunks.read), int(load.count)
+    rest = published * count
     with tempfile.TemporaryFile(dir=folder) as file:
         began = time.process_time()
         while rest > 0:
             os.write(file.fileno(), data[:rest])
             os.fdatasync(file.fileno())
             rest -= len(data)
-        return (time.process_time() - began) * 1e6 / load.count
+        return (time.process_time() - began) * 1e6 / count
 
 
 # -- the broker ------------------------------------------------------------------------------------------------------
