@@ -105,7 +105,7 @@ def _by_bytes(costs: Mapping[int, float]) -> list[Row]:
 
 
 def limit_table(limit: Limit) -> list[Row]:
-    rows = [["CPU us per message", "loopback", "disk", "limit", "harebell", "ratio", "bytes a read", "bytes a write"]]
+    rows = [["messages", "loopback", "disk", "limit", "harebell", "ratio", "bytes a read", "bytes a write"]]
     for name, case in limit["cases"].items():
         loopback, harebell = statistics.median(case["loopback"]), statistics.median(case["harebell"])
         disk = statistics.median(case["disk"]) if case["disk"] else 0.0

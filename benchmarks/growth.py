@@ -109,7 +109,7 @@ def curves(*, long: bool = False) -> list[Curve]:
         Curve("bindings of a topic exchange", tens(1, 10_000), partial(bindings, keys=1)),
         Curve("bindings of a topic exchange, many keys", tens(1, 10_000), partial(bindings, keys=KEYS)),
         Curve("consumers of a queue", tens(1, 1000), consumers),
-        Curve("consumers of a queue, one is free", tens(1, 1000), partial(consumers, full=True)),
+        Curve("consumers of a queue, one is free", tens(1, 1000), busy_consumers),
         Curve("unacknowledged messages", tens(10, 100_000), unacknowledged),
         Curve("unacknowledged messages, in a window", tens(10, 60_000), window),
         Curve("waiting messages", (0, *tens(10, most)), waiting),
@@ -216,50 +216,49 @@ def bindings(port: int, pid: int, size: int, messages: int, *, keys: int) -> Poi
     return Point(through, None if more is None or keys > 1 else 4 * more, each if keys == 1 else None)
 
 
-def consumers(port: int, pid: int, size: int, messages: int, *, full: bool = False) -> Point:
-    """Of one connection, each served in its turn. `full`: all but one have a window of one message, and it is full.
-
-    One more: a consumer that comes and goes.
-    """
-    name, control = new_queue(), Loader(port)
-    control.declare(name)
-    others = Loader(port)
-    others.call(m.BasicQos(0, 1), m.BasicQosOk)
+def consumers(port: int, pid: int, size: int, messages: int) -> Point:
+    """Of one connection, each served in its turn. One more: a consumer that comes and goes."""
+    name, idle = new_queue(), Loader(port)
+    idle.declare(name)
     tags = [f"{number:04}" for number in range(size)]
-    if full:
-        others.socket.sendall(others.encoded(m.BasicConsume(name, tag) for tag in tags[1:]))
-        others.message_count(name)  # they are consumers now; the prefetch of `sync` would be theirs too
-        publish_all(control, publication("", name, Properties(), SMALL), size - 1)
-        control.wait_count(name, 0)
-        tags = tags[:1]
+    each = grown(pid, size, lambda: idle.write(*(m.BasicConsume(name, tag) for tag in tags)))
+
+    def come_and_go() -> None:
+        for number in range(MORE):
+            idle.call(m.BasicConsume(name, f"more-{number}"), m.BasicConsumeOk)
+            idle.call(m.BasicCancel(f"more-{number}"), m.BasicCancelOk)
+
+    more = spent(pid, come_and_go) / MORE
+    idle.write(*(m.BasicCancel(tag) for tag in tags))
+    return Point(through_consumers(port, pid, name, tags, messages), more, each)
+
+
+def busy_consumers(port: int, pid: int, size: int, messages: int) -> Point:
+    """Each has a window of one message, which is full, but for one of them."""
+    name, control, busy = new_queue(), Loader(port), Loader(port)
+    control.declare(name)
+    busy.call(m.BasicQos(0, 1), m.BasicQosOk)
+    busy.socket.sendall(busy.encoded(m.BasicConsume(name, f"{number:04}") for number in range(1, size)))
+    busy.message_count(name)  # they are consumers now; the prefetch of `sync` would be theirs too
+    publish_all(control, publication("", name, Properties(), SMALL), size - 1)
+    control.wait_count(name, 0)
+    return Point(through_consumers(port, pid, name, ["free"], messages))
+
+
+def through_consumers(port: int, pid: int, queue: str, tags: list[str], messages: int) -> float:
+    """CPU us for each message that goes through the queue to these consumers of one connection."""
     settle(pid)
 
     def consume(stage: Stage) -> None:
         peer = Loader(port)
-        peer.write(*(m.BasicConsume(name, tag, no_ack=True) for tag in tags))
+        peer.write(*(m.BasicConsume(queue, tag, no_ack=True) for tag in tags))
         stage.ready()
-        wait_bytes(peer, delivery_size(tags[0], "", name, Properties(), 100) * messages)
+        wait_bytes(peer, delivery_size(tags[0], "", queue, Properties(), 100) * messages)
         stage.wait_filled()
         peer.close()
 
-    load = Load(messages)
-    workers: list[Worker] = [lambda stage: generator.publish(port, name[:-2], load, stage), consume]
-    through = measure(pid, workers).cpu * 1e6 / messages
-    if full:
-        return Point(through)
-    settle(pid)
-
-    def make() -> None:
-        others.write(*(m.BasicConsume(name, tag) for tag in tags))
-
-    each = grown(pid, size, make)
-
-    def come_and_go() -> None:
-        for number in range(MORE):
-            others.call(m.BasicConsume(name, f"more-{number}"), m.BasicConsumeOk)
-            others.call(m.BasicCancel(f"more-{number}"), m.BasicCancelOk)
-
-    return Point(through, spent(pid, come_and_go) / MORE, each)
+    workers: list[Worker] = [lambda stage: generator.publish(port, queue[:-2], Load(messages), stage), consume]
+    return float(measure(pid, workers).cpu) * 1e6 / messages
 
 
 def unacknowledged(port: int, pid: int, size: int, messages: int) -> Point:

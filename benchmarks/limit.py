@@ -5,8 +5,8 @@
 A relay stands in the broker's place, with the same load generator. Before and after the load it speaks AMQP; during it,
 it reads the publisher's bytes and writes the bytes of their deliveries, and looks at none. It reads and writes as many
 bytes at a time as the broker did in the round before, by the kernel's count. For persistent messages there is the disk
-beside it: one write and one fdatasync of the publisher's bytes for each read. A broker that reads and writes as
-much at a time takes at least this, whatever it is written in. CPU is that of the process (user and system, all threads).
+beside it: one write and one fdatasync of the publisher's bytes for each read. A broker that reads and writes as much at
+a time takes at least this, whatever it is written in. CPU is that of the process (user and system, all threads).
 """
 
 from __future__ import annotations
