@@ -307,10 +307,12 @@ def cpu_seconds(pid: int) -> float:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def publication(exchange: str, key: str, properties: Properties, size: int, body: bytes = b"") -> bytes:
-    """The frames of one basic.publish on channel 1."""
-    return encode_method(1, m.BasicPublish(exchange, key)) + encode_content(
-        1, properties, body or b"x" * size, FRAME_MAX
+def publication(
+    exchange: str, key: str, properties: Properties, size: int, body: bytes = b"", channel: int = 1
+) -> bytes:
+    """The frames of one basic.publish."""
+    return encode_method(channel, m.BasicPublish(exchange, key)) + encode_content(
+        channel, properties, body or b"x" * size, FRAME_MAX
     )
 
 
@@ -353,14 +355,16 @@ def consume(port: int, name: str, load: Load, stage: Stage) -> None:
     if load.prefetch:
         peer.call(m.BasicQos(0, load.prefetch), m.BasicQosOk)
     address = (name, KEY) if load.exchange else ("", f"{name}-0")
-    each = delivery_size("0", *address, load.variants[0], load.size)
+    width = len(str(load.queues - 1))  # of each consumer's tag
+    each = delivery_size("0" * width, *address, load.variants[0], load.size)
     stage.ready()
     if load.drain:
         stage.wait_filled()
     missing, count = 0, load.count * load.queues
     for number in range(load.queues):
-        peer.engine.send_method(1, m.BasicConsume(f"{name}-{number}", str(number), no_ack=not load.prefetch))
-        missing += len(encode_method(1, m.BasicConsumeOk(str(number))))
+        tag = f"{number:0{width}}"
+        peer.engine.send_method(1, m.BasicConsume(f"{name}-{number}", tag, no_ack=not load.prefetch))
+        missing += len(encode_method(1, m.BasicConsumeOk(tag)))
     peer.socket.sendall(peer.engine.data_to_send())
     missing += each * count
     view, acked, total = bytearray(1 << 20), 0, missing

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from load import (
+    BATCH,
     KEY,
     TIMEOUT,
     WINDOW,
@@ -36,7 +37,10 @@ PAGES_SETTLE = 0.5  # seconds for a broker to give back unused memory
 
 
 def many_queues(port: int, pid: int, *, queues: int, rounds: int, connections: int) -> Result:
-    """`rounds` messages to each of so many queues in turn; a consumer for each. As many publishers as consumers."""
+    """`rounds` messages to each of so many queues in turn; a consumer for each. As many publishers as consumers.
+
+    A write has BATCH messages or more, whatever the number of queues.
+    """
     control = Peer(port)
     names = [f"bench-{os.getpid()}-{number:05}" for number in range(queues)]
     for name in names:
@@ -47,9 +51,10 @@ def many_queues(port: int, pid: int, *, queues: int, rounds: int, connections: i
     def publish(share: list[str], stage: Stage) -> None:
         peer = Peer(port)
         blob = b"".join(publication("", name, Properties(), 100) for name in share)
+        together = max(1, min(rounds, BATCH // len(share)))
         stage.ready()
-        for _ in range(rounds):
-            peer.socket.sendall(blob)
+        for start in range(0, rounds, together):
+            peer.socket.sendall(blob * min(together, rounds - start))
         peer.message_count(share[0])
         peer.close()
 

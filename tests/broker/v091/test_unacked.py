@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from harebell.broker.connections import base
+from harebell.broker.connections.settling import SHARE
+from harebell.broker.v091.unacked import Unacked
+from harebell.errors import PreconditionFailed
 from harebell.protocol.v091 import methods as m
 from tests.broker.kit import Client, NodeKit, cut_finely
+from tests.fixtures.profiles import scaled
 
 BODIES = [b"%d" % number for number in range(6)]
 NEW = b"new"
@@ -149,3 +154,62 @@ def test_rejected_deliveries_are_dead_lettered_a_few_at_a_time(kit: NodeKit, cli
     assert [message.body for _ in range(600) if (message := other.get("dead")) is not None] == [
         b"%d" % number for number in range(600)
     ]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["deliver", "one", "up to", "all", "shares", "roll back"]), st.integers(0, 60)),
+    max_size=60,
+)
+
+
+@settings(max_examples=scaled(100))
+@given(steps=STEPS)
+def test_a_tag_and_multiple_mean_all_that_are_outstanding_up_to_it(steps: list[tuple[str, int]]) -> None:
+    table, outstanding, last = Unacked(None), list[int](), 0  # type: ignore[arg-type]
+    settled: list[dict[int, object]] = []
+    for step, number in steps:
+        tag = outstanding[number % len(outstanding)] if outstanding else 0
+        if step == "deliver":
+            for _ in range(number):
+                last += 1
+                table.entries[last] = (None, None, last, None)  # type: ignore[assignment]
+                outstanding.append(last)
+            continue
+        if step == "roll back":
+            table.restore(settled)  # type: ignore[arg-type]
+            outstanding = sorted([*outstanding, *(each for taken in settled for each in taken)])
+            settled.clear()
+        elif not outstanding:
+            with pytest.raises(PreconditionFailed):
+                table.take(last or 1, True)
+        elif step == "one":
+            settled.append(dict(table.take(tag, False)))
+            outstanding.remove(tag)
+        else:
+            upto = outstanding[-1] if step == "all" else tag
+            assert table.tags(tag, True) == [each for each in outstanding if each <= tag]
+            if step == "shares":
+                settled += [dict(share) for share in table.shares(tag)]
+            else:
+                settled.append(dict(table.take(0 if step == "all" else tag, True)))
+            outstanding = [each for each in outstanding if each > upto]
+        assert list(table.entries) == outstanding
+        assert not outstanding or table.first <= outstanding[0]
+
+
+def test_a_few_of_many_are_acknowledged_at_once(client: Client) -> None:
+    """Only a settlement of more than one share is done in shares, however many are outstanding."""
+    client.declare()
+    for number in range(3 * SHARE):
+        client.publish("q", b"%d" % number)
+    client.send(1, m.BasicConsume("q", "c"))
+    unacked = client.connection.channels[1].unacked
+    assert unacked.is_long(True, 3 * SHARE)
+    assert unacked.is_long(True)
+    for tag in range(10, SHARE, 10):
+        assert not unacked.is_long(True, tag)
+        client.send(1, m.BasicAck(tag, multiple=True))
+        assert next(iter(unacked.entries)) == tag + 1
+    client.send(1, m.BasicAck(3 * SHARE, multiple=True))
+    assert len(unacked) == 0
+    assert unacked.first == 3 * SHARE + 1

@@ -289,7 +289,18 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
     # -- what they share -----------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Deliver at the end of the batch."""
+        """Deliver at the end of the batch; any consumer may have room that had none before."""
+        self.consumers.reconsider()
+        self.wake()
+
+    def reopened(self, consumer: Consumer) -> None:
+        """Deliver at the end of the batch; this consumer has more room than before."""
+        if consumer.aside:
+            self.consumers.reopen(consumer)
+        self.wake()
+
+    def wake(self) -> None:
+        """Deliver at the end of the batch; no consumer has more room than before."""
         if not self.scheduled:
             self.scheduled = True
             self.batch.scheduled.append(self)
@@ -327,7 +338,7 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
         self.consumers.add(consumer)
         self._visits += 1
         self.renew_lease()
-        self.schedule()
+        self.wake()
         self._notify_consumers_changed()
 
     def remove_consumer(self, consumer: Consumer) -> None:

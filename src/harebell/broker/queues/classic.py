@@ -230,14 +230,14 @@ class ClassicQueue(Queue):
             return self._deliver_or_enqueue(message, self.backlog)
         self.line.put(message)
         if not self.scheduled:
-            self.schedule()
+            self.wake()
         return True
 
     def publish_all(self, messages: list[Message]) -> list[int]:
         if self.backlog is not None or self.deleted:
             return super().publish_all(messages)
         self.line.put_all(messages)
-        self.schedule()
+        self.wake()
         return []
 
     def publish_again(self, message: Message) -> bool:
@@ -248,7 +248,7 @@ class ClassicQueue(Queue):
             return self._deliver_or_enqueue(message, self.backlog, 1)
         assert isinstance(self.line, JournaledContents)  # the others were gone with their process
         self.line.put_again(message)
-        self.schedule()
+        self.wake()
         return True
 
     def _deliver_or_enqueue(self, message: Message, backlog: Backlog, count: int = 0) -> bool:
@@ -279,7 +279,7 @@ class ClassicQueue(Queue):
         if deadline and (expiry := self.expiry) is not None and deadline < expiry.next:
             expiry.arm()
         if not self.scheduled:
-            self.schedule()
+            self.wake()
         return True
 
     def _deadline(self, message: Message) -> int:
@@ -443,7 +443,7 @@ class ClassicQueue(Queue):
             self._arm_expiry()
         if self.views:
             self._refresh_views([position for position, _ in entries])
-        self.schedule()
+        self.wake()
 
     def take_at(self, position: int, holder: object) -> Held | None:
         """Take the ready message at that place, for one who browsed it, or had it before a restart (`holder`).
@@ -494,7 +494,7 @@ class ClassicQueue(Queue):
         self._arm_expiry()
         if self.views:
             self._refresh_views([held.position for held in due])
-        self.schedule()
+        self.wake()
 
     def reject(self, entries: Iterable[Back]) -> None:
         if not self.deleted and (self.stored or self.decorators or self.settings.dead_letter_exchange is not None):

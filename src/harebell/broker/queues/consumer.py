@@ -29,6 +29,8 @@ class Consumer(Protocol):
     priority   higher goes first
     arguments  those of the subscription: a place in a stream, a filter
     selector   the messages that it takes; None: all
+    announces  whether its queue is notified whenever it has room again (`Consumers.reopen`, or `Queue.schedule`)
+    aside      whether it waits for that, see `Consumers`
     """
 
     no_ack: bool
@@ -36,6 +38,8 @@ class Consumer(Protocol):
     priority: int
     arguments: Table
     selector: Selector | None
+    announces: bool
+    aside: bool
 
     def room(self) -> int:
         """The number of messages that may be delivered now: 0 when a window or the socket is full."""

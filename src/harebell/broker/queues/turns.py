@@ -3,16 +3,22 @@
 Consumers of higher priority (`x-priority`) first while their windows have room; among equals strict turns. With a
 single active consumer only that one; when it goes, the waiting one of the highest priority follows, in order of
 arrival. A new consumer of higher priority does not take over (RabbitMQ's classic queues).
+
+A queue with a thousand busy consumers must not look at all of them for each message. So one that has no room is set
+aside until it has room again, if it announces that (`reopen`, `reconsider`); then it goes behind the others.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
 from harebell.broker.queues.consumer import Consumer
 
 __all__ = ["Consumers"]
+
+FEW: Final = 8  # consumers of one priority that are looked at for each message, with room or without
 
 
 class Consumers:
@@ -27,11 +33,14 @@ class Consumers:
         self._count = 0
         self._arrivals: dict[object, tuple[int, Consumer]] = {}
         self._arrived = 0
+        self._exclusive = 0
+        self._aside: dict[Consumer, None] = {}  # they are in no level
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Consumer]:
+        self.reconsider()
         for level in self._order:
             yield from level
 
@@ -43,23 +52,26 @@ class Consumers:
     @property
     def exclusive(self) -> bool:
         """Whether one of them is exclusive."""
-        return any(consumer.exclusive for consumer in self)
+        return self._exclusive > 0
 
     def add(self, consumer: Consumer) -> None:
         self._levels.setdefault(consumer.priority, deque()).append(consumer)
         self._arrivals[consumer] = self._arrived, consumer
         self._arrived += 1
+        self._exclusive += consumer.exclusive
         self._sort()
         if self.single and self.active is None:
             self.active = consumer
 
     def remove(self, consumer: Consumer) -> bool:
         """Remove a consumer. Returns whether it was one of the queue's."""
+        self.reconsider()
         level = self._levels.get(consumer.priority)
         if level is None or consumer not in level:
             return False
         level.remove(consumer)
         del self._arrivals[consumer]
+        self._exclusive -= consumer.exclusive
         if not level:
             del self._levels[consumer.priority]
         self._sort()
@@ -73,6 +85,7 @@ class Consumers:
         The active one is the first to have arrived among those of the highest priority.
         """
         if single != self.single:
+            self.reconsider()
             self.single = single
             if single:  # taking turns has rotated the levels
                 for priority, level in self._levels.items():
@@ -81,21 +94,24 @@ class Consumers:
             self.active = next(iter(self), None) if single else None
 
     def clear(self) -> None:
+        self.reconsider()
         self._levels.clear()
         self._arrivals.clear()
+        self._exclusive = 0
         self.active = None
         self._sort()
 
     def _sort(self) -> None:
         self._order = [self._levels[priority] for priority in sorted(self._levels, reverse=True)]
-        self._count = sum(map(len, self._order))
-        self.only = next(iter(self), None) if self._count == 1 else None
+        self._count = len(self._arrivals)
+        self.only = self._order[0][0] if self._count == 1 else None
 
     def levels(self) -> Iterator[deque[Consumer]]:
         """The consumers that may take messages, those of one priority together, the highest first.
 
         The caller moves one that has had its turn to the end.
         """
+        self.reconsider()
         if self.single:
             yield deque(() if self.active is None else (self.active,))
         else:
@@ -113,9 +129,28 @@ class Consumers:
         for level in self._order:
             for _ in range(len(level)):
                 consumer = level[0]
+                room = consumer.room()
+                if room <= 0 and len(level) > FEW and consumer.announces:
+                    level.popleft()
+                    consumer.aside = True
+                    self._aside[consumer] = None
+                    continue
                 if len(level) > 1:
                     level.rotate(-1)
-                room = consumer.room()
                 if room > 0:
                     return consumer, room
         return None
+
+    def reopen(self, consumer: Consumer) -> None:
+        """Note that a consumer which is `aside` has room again."""
+        del self._aside[consumer]
+        consumer.aside = False
+        self._levels[consumer.priority].append(consumer)
+
+    def reconsider(self) -> None:
+        """Note that any of them may have room again."""
+        if self._aside:
+            for consumer in self._aside:
+                consumer.aside = False
+                self._levels[consumer.priority].append(consumer)
+            self._aside.clear()

@@ -75,9 +75,9 @@ class Subscription:
     """
 
     __slots__ = (
-        "account", "acked", "acquires", "again", "arguments", "bytes", "cancelled", "channel", "delivered", "epoch",
-        "exclusive", "flushing", "kind", "messages", "mode", "no_ack", "origin", "payload", "prefetch", "priority",
-        "queue", "redelivered", "selector", "starved", "tag",
+        "account", "acked", "acquires", "again", "announces", "arguments", "aside", "bytes", "cancelled", "channel",
+        "delivered", "epoch", "exclusive", "flushing", "kind", "messages", "mode", "no_ack", "origin", "payload",
+        "prefetch", "priority", "queue", "redelivered", "selector", "starved", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -99,7 +99,8 @@ class Subscription:
         priority = arguments.get("x-priority", 0)
         self.priority = priority if isinstance(priority, int) else 0
         self.prefetch = 0
-        self.cancelled = self.flushing = False
+        self.cancelled = self.flushing = self.aside = False
+        self.announces = False  # a session's limits end for all of its subscriptions
         self.mode: int = FlowMode.WINDOW
         self.messages = self.bytes = 0  # the balances
         self.starved = False  # the next message costs more bytes than there are

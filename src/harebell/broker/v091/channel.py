@@ -393,7 +393,7 @@ class Channel:
         return held.fits(self.connection.engine.frame_max)
 
     def ack(self, method: m.BasicAck) -> None:
-        if self.unacked.is_long(method.multiple):
+        if self.unacked.is_long(method.multiple, method.delivery_tag):
             work = self._settle(method.delivery_tag, Settlement)
             self.connection.work(self.number, method, work)
         elif self.publisher.transaction is not None:

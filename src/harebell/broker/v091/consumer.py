@@ -72,8 +72,8 @@ class Consumer:
     """
 
     __slots__ = (
-        "acked", "arguments", "cancelled", "channel", "credit", "delivered", "exclusive", "no_ack", "prefetch",
-        "prefixes", "priority", "queue", "redelivered", "selector", "tag",
+        "acked", "announces", "arguments", "aside", "cancelled", "channel", "credit", "delivered", "exclusive",
+        "no_ack", "prefetch", "prefixes", "priority", "queue", "redelivered", "selector", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -99,7 +99,8 @@ class Consumer:
         self.selector = selector
         priority = arguments.get("x-priority", 0)
         self.priority = priority if isinstance(priority, int) else 0
-        self.cancelled = False
+        self.cancelled = self.aside = False
+        self.announces = True
         self.delivered = self.redelivered = self.acked = 0
         self.prefixes = DeliverPrefixes(channel.number, tag)
 

@@ -37,13 +37,18 @@ class UnackedChannel(Protocol):
 
 
 class Unacked:
-    """The deliveries by tag. `watched` once a queue asked to be notified of each acknowledgement (`Queue.acked`)."""
+    """The deliveries by tag. `watched` once a queue asked to be notified of each acknowledgement (`Queue.acked`).
 
-    __slots__ = ("_channel", "_turn", "entries", "watched")
+    `first`: none below this tag is outstanding. A table whose front was taken is slow to look through from its
+    beginning, so that a `multiple` looks for each tag from `first` on, where these are not too many.
+    """
+
+    __slots__ = ("_channel", "_turn", "entries", "first", "watched")
 
     def __init__(self, channel: UnackedChannel) -> None:
         self._channel = channel
         self.entries: dict[int, Entry] = {}
+        self.first = 1
         self.watched = False
         self._turn = 0
 
@@ -62,11 +67,13 @@ class Unacked:
             taken = dict(entries)
             entries.clear()
             return taken
-        return {each: entries.pop(each) for each in self.tags(tag, multiple)}
+        taken = {each: entries.pop(each) for each in self.tags(tag, multiple)}
+        self.first = tag + 1
+        return taken
 
-    def is_long(self, multiple: bool) -> bool:
-        """Whether a settlement may be for so many deliveries that it has to be done in shares."""
-        return multiple and len(self.entries) > SHARE
+    def is_long(self, multiple: bool, tag: int = 0) -> bool:
+        """Whether a settlement may be for so many deliveries that it has to be done in shares (`tag`: the last)."""
+        return multiple and len(self.entries) > SHARE and not self.first <= tag < self.first + SHARE
 
     def shares(self, tag: int) -> Iterator[dict[int, Entry]]:
         """Take the deliveries up to a tag (0: all outstanding ones) out of the table, a share at a time.
@@ -109,8 +116,11 @@ class Unacked:
             raise PreconditionFailed(f"unknown delivery tag {tag}")
         if not multiple:
             return [tag]
+        entries, first = self.entries, self.first
+        if tag - first < len(entries) + SHARE:
+            return [each for each in range(first, tag + 1) if each in entries]
         tags = []
-        for each in self.entries:
+        for each in entries:
             tags.append(each)
             if each == tag:
                 break
@@ -122,6 +132,7 @@ class Unacked:
         for taken in settled:
             entries |= taken
         self.entries = dict(sorted(entries.items()))
+        self.first = min(self.first, next(iter(self.entries), self.first))
 
     def ack_one(self, tag: int) -> None:
         """Acknowledge one delivery: as `take` and `ack`, without a table for it."""
@@ -136,8 +147,10 @@ class Unacked:
         consumer.acked += 1
         consumer.credit += 1
         channel.credit += 1
+        if consumer.aside:
+            consumer.queue.consumers.reopen(consumer)
         if not queue.scheduled:
-            queue.schedule()
+            queue.wake()
 
     def ack_each(self, tags: Sequence[int]) -> None:
         """Acknowledge these deliveries, as one after the other.
@@ -236,7 +249,7 @@ class Unacked:
         for consumer, count in opened.items():
             consumer.credit += count
             channel.credit += count
-            consumer.queue.schedule()
+            consumer.queue.reopened(consumer)
         if was_full and channel.credit > 0:
             self._schedule_in_turn()
         return opened
@@ -267,6 +280,7 @@ class Unacked:
 def _shares(unacked: Unacked, last: int) -> Iterator[dict[int, Entry]]:
     while tags := list(takewhile(lambda tag: tag <= last, islice(unacked.entries, TAKEN))):
         yield from unacked.shares_of(tags)
+    unacked.first = max(unacked.first, last + 1)
 
 
 def check_negative(entries: Iterable[Entry], methods: str, *, requeue: bool) -> None:
