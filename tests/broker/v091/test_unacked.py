@@ -162,6 +162,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.pure
 @settings(max_examples=scaled(100))
 @given(steps=STEPS)
 def test_a_tag_and_multiple_mean_all_that_are_outstanding_up_to_it(steps: list[tuple[str, int]]) -> None:
