@@ -61,6 +61,11 @@ def least(rounds: Rounds) -> dict[int, float]:
     return {int(size): min(figures) for size, figures in rounds.items()}
 
 
+def middle(rounds: Rounds) -> dict[int, float]:
+    """The median of each size, by size: a process's memory goes up and down by itself."""
+    return {int(size): statistics.median(figures) for size, figures in rounds.items()}
+
+
 def exponent(points: Mapping[int, float]) -> float | None:
     """The slope of log cost over log size, by least squares; 0: flat, 1: linear. None where no size is TENFOLD another.
 
@@ -77,20 +82,21 @@ def growth_tables(growth: Growth) -> list[list[Row]]:
     """CPU per message, CPU of one more, memory, and CPU by message size: those tables that have rows."""
     curves = {name: curve for name, curve in growth["curves"].items() if name != BYTES}
     tables = [
-        _by_size("CPU us per message", {name: curve["message"] for name, curve in curves.items()}),
-        _by_size("CPU us for one more", {name: curve["more"] for name, curve in curves.items()}),
-        _by_size("bytes each", {name: curve["memory"] for name, curve in curves.items()}),
+        _by_size("CPU us per message", {name: least(curve["message"]) for name, curve in curves.items()}),
+        _by_size("CPU us for one more", {name: least(curve["more"]) for name, curve in curves.items()}),
+        _by_size("bytes each", {name: middle(curve["memory"]) for name, curve in curves.items()}),
     ]
     if BYTES in growth["curves"]:
         tables.append(_by_bytes(least(growth["curves"][BYTES]["message"])))
     return [table for table in tables if len(table) > 1]
 
 
-def _by_size(title: str, measured: Mapping[str, Rounds]) -> list[Row]:
-    points = {name: least(rounds) for name, rounds in measured.items() if rounds}
+def _by_size(title: str, points: Mapping[str, Mapping[int, float]]) -> list[Row]:
     sizes = sorted({size for each in points.values() for size in each})
     rows = [[title, *(f"{size:,}" for size in sizes), "exponent"]]
     for name, each in points.items():
+        if not each:
+            continue
         cells = [number(each[size]) if size in each else "" for size in sizes]
         rows.append([name, *cells, power(exponent(each))])
     return rows

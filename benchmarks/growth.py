@@ -61,7 +61,7 @@ LONGEST = 30.0  # seconds until it has
 SMALL = 10  # bytes of a message that nobody takes
 AVERAGE = 2600  # bytes: of messages above this size there are fewer, so that all together have as many
 FEWEST = 20  # messages of any size
-AGAIN = 10  # messages of each queue at least: the first one costs the search for its route
+AGAIN = 50  # messages of each channel or queue at least: the first one costs the search for its route
 NUMBERS = itertools.count()
 
 
@@ -144,7 +144,7 @@ def connections(port: int, pid: int, size: int, messages: int) -> Point:
 
 def channels(port: int, pid: int, size: int, messages: int) -> Point:
     """Of one publisher, which uses them in turn. One more: closed and opened again."""
-    name, control = new_queue(), Loader(port)
+    name, control, messages = new_queue(), Loader(port), max(messages, AGAIN * size)
     control.declare(name)
     publisher = Loader(port)
     blob = encode_each(m.ChannelOpen(), range(2, size + 1))

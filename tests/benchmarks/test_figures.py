@@ -65,7 +65,7 @@ GROWTH: Growth = {
         "queues": {
             "message": {"1": [3.0, 9.0, 4.0], "10": [3.0], "1000": [3.0, 3.0]},
             "more": {"10": [210.0, 205.0]},
-            "memory": {},
+            "memory": {"1000": [300.0, 900.0, 400.0], "2000": [400.0]},
         },
         "waiting messages": {"message": {"0": [1.0], "10": [1.0], "100": [10.0]}, "more": {}, "memory": {}},
         BYTES: {"message": {"16": [1.6], "1024": [102.4]}, "more": {}, "memory": {}},
@@ -85,6 +85,7 @@ def test_tables_of_growth() -> None:
             ["waiting messages", "1.0", "", "1.0", "10.0", "", "1.00"],
         ],
         [["CPU us for one more", "10", "exponent"], ["queues", "205", ""]],
+        [["bytes each", "1,000", "2,000", "exponent"], ["queues", "400", "400", ""]],
         [
             ["message size", "16 B", "1 KiB", "exponent"],
             ["CPU us per message", "1.6", "102", "1.00"],
