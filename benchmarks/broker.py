@@ -36,6 +36,7 @@ from harebell.testing import RabbitMQ
 
 BROKERS = ("harebell", "rabbitmq")
 PERSISTENT = (Properties(delivery_mode=2),)
+STOP = 60  # seconds for a broker to stop, with millions of messages
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def harebell_server(folder: Path | None = None, *, pure: bool = False) -> Iterat
             yield int(line.split("amqp://", 1)[1].split("/")[0].rsplit(":", 1)[1]), process.pid
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(10)
+            process.wait(STOP)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ Rounds: TypeAlias = dict[str, list[float]]
 """The figures of all rounds, by the size at which they were measured (a number, as JSON's keys are text)."""
 
 BYTES = "message size"  # the curve whose sizes are bytes
+TENFOLD = math.log(9.99)
 UNITS = (("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 
@@ -55,18 +56,24 @@ class Limit(TypedDict):
     cases: dict[str, Case]
 
 
-def medians(rounds: Rounds) -> dict[int, float]:
-    """The median of each size, by size."""
+def least(rounds: Rounds) -> dict[int, float]:
+    """The least of each size, by size: other programs on the machine can only add to a cost."""
+    return {int(size): min(figures) for size, figures in rounds.items()}
+
+
+def middle(rounds: Rounds) -> dict[int, float]:
+    """The median of each size, by size: a process's memory goes up and down by itself."""
     return {int(size): statistics.median(figures) for size, figures in rounds.items()}
 
 
 def exponent(points: Mapping[int, float]) -> float | None:
-    """The slope of log cost over log size, by least squares; 0: flat, 1: linear. None with fewer than two points.
+    """The slope of log cost over log size, by least squares; 0: flat, 1: linear. None where no size is TENFOLD another.
 
     Points whose size or cost is not above zero have no logarithm, and do not count.
     """
     logs = [(math.log(size), math.log(cost)) for size, cost in points.items() if size > 0 and cost > 0]
-    if len({x for x, _ in logs}) < 2:
+    places = [x for x, _ in logs]
+    if not places or max(places) - min(places) < TENFOLD:
         return None
     return statistics.linear_regression([x for x, _ in logs], [y for _, y in logs]).slope
 
@@ -75,20 +82,21 @@ def growth_tables(growth: Growth) -> list[list[Row]]:
     """CPU per message, CPU of one more, memory, and CPU by message size: those tables that have rows."""
     curves = {name: curve for name, curve in growth["curves"].items() if name != BYTES}
     tables = [
-        _by_size("CPU us per message", {name: curve["message"] for name, curve in curves.items()}),
-        _by_size("CPU us for one more", {name: curve["more"] for name, curve in curves.items()}),
-        _by_size("bytes each", {name: curve["memory"] for name, curve in curves.items()}),
+        _by_size("CPU us per message", {name: least(curve["message"]) for name, curve in curves.items()}),
+        _by_size("CPU us for one more", {name: least(curve["more"]) for name, curve in curves.items()}),
+        _by_size("bytes each", {name: middle(curve["memory"]) for name, curve in curves.items()}),
     ]
     if BYTES in growth["curves"]:
-        tables.append(_by_bytes(medians(growth["curves"][BYTES]["message"])))
+        tables.append(_by_bytes(least(growth["curves"][BYTES]["message"])))
     return [table for table in tables if len(table) > 1]
 
 
-def _by_size(title: str, measured: Mapping[str, Rounds]) -> list[Row]:
-    points = {name: medians(rounds) for name, rounds in measured.items() if rounds}
+def _by_size(title: str, points: Mapping[str, Mapping[int, float]]) -> list[Row]:
     sizes = sorted({size for each in points.values() for size in each})
     rows = [[title, *(f"{size:,}" for size in sizes), "exponent"]]
     for name, each in points.items():
+        if not each:
+            continue
         cells = [number(each[size]) if size in each else "" for size in sizes]
         rows.append([name, *cells, power(exponent(each))])
     return rows
@@ -107,8 +115,8 @@ def _by_bytes(costs: Mapping[int, float]) -> list[Row]:
 def limit_table(limit: Limit) -> list[Row]:
     rows = [["messages", "loopback", "disk", "limit", "harebell", "ratio", "bytes a read", "bytes a write"]]
     for name, case in limit["cases"].items():
-        loopback, harebell = statistics.median(case["loopback"]), statistics.median(case["harebell"])
-        disk = statistics.median(case["disk"]) if case["disk"] else 0.0
+        loopback, harebell = min(case["loopback"]), min(case["harebell"])
+        disk = min(case["disk"]) if case["disk"] else 0.0
         rows.append(
             [
                 name, number(loopback, 2), number(disk, 2) if disk else "", number(loopback + disk, 2),

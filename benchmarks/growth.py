@@ -61,6 +61,7 @@ LONGEST = 30.0  # seconds until it has
 SMALL = 10  # bytes of a message that nobody takes
 AVERAGE = 2600  # bytes: of messages above this size there are fewer, so that all together have as many
 FEWEST = 20  # messages of any size
+AGAIN = 50  # messages of each channel or queue at least: the first one costs the search for its route
 NUMBERS = itertools.count()
 
 
@@ -143,7 +144,7 @@ def connections(port: int, pid: int, size: int, messages: int) -> Point:
 
 def channels(port: int, pid: int, size: int, messages: int) -> Point:
     """Of one publisher, which uses them in turn. One more: closed and opened again."""
-    name, control = new_queue(), Loader(port)
+    name, control, messages = new_queue(), Loader(port), max(messages, AGAIN * size)
     control.declare(name)
     publisher = Loader(port)
     blob = encode_each(m.ChannelOpen(), range(2, size + 1))
@@ -179,7 +180,7 @@ def queues(port: int, pid: int, size: int, messages: int) -> Point:
     more = scenes.declarations(port, pid, queues=MORE).cpu_us
     control.write(*(m.QueueDelete(f"{name}-{number}") for number in range(size)))
     settle(pid)
-    through = scenes.many_queues(port, pid, queues=size, rounds=max(1, messages // size), connections=1)
+    through = scenes.many_queues(port, pid, queues=size, rounds=max(AGAIN, messages // size), connections=1)
     return Point(through.cpu_us, None if more is None else 4 * more, each if size >= LEAST else None)
 
 
@@ -453,7 +454,7 @@ def main() -> None:
     raise_open_files()
     os.environ.setdefault("HAREBELL_LOG_LEVEL", "error")  # of the broker: hundreds of connections come and go
     measured = measure_all(chosen, options)
-    print(f"{measured['machine']}; medians of {options.rounds} rounds\n")
+    print(f"{measured['machine']}; the least of {options.rounds} rounds\n")
     for table in growth_tables(measured):
         print(markdown(table), end="\n\n")
     if options.json is not None:

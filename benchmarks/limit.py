@@ -236,7 +236,7 @@ def main() -> None:
     if not chosen:
         parser.error(f"no case has {options.only} in its name: --list names them")
     measured = measure_all(chosen, options.rounds, options.data)
-    print(f"{measured['machine']}; medians of {options.rounds} rounds\n")
+    print(f"{measured['machine']}; the least of {options.rounds} rounds\n")
     print(markdown(limit_table(measured)))
     if options.json is not None:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from benchmarks.figures import BYTES, Growth, Limit, exponent, limit_table, medians, number, power
+from benchmarks.figures import BYTES, Growth, Limit, exponent, least, limit_table, number, power
 from tools.charts.svg import WIDTH, LogScale, Svg
 
 __all__ = ["draw_growth", "draw_limit", "draw_peers", "peers"]
@@ -29,7 +29,7 @@ Pair: TypeAlias = tuple[str, str, str]
 
 def draw_growth(growth: Growth) -> str:
     """A panel for each curve: how many times the first point's cost per message each later point has."""
-    curves = {name: medians(curve["message"]) for name, curve in growth["curves"].items() if name != BYTES}
+    curves = {name: least(curve["message"]) for name, curve in growth["curves"].items() if name != BYTES}
     curves = {name: points for name, points in curves.items() if len(points) > 1}
     rows = -(-len(curves) // COLUMNS)
     svg = Svg("CPU per message, as one thing grows", HEADER + rows * PANEL)
