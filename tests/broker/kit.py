@@ -24,7 +24,7 @@ from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, met
 
 PATIENCE = 60.0
 FINEST = (
-    (base, "PIECE"), (unread_input, "PIECE"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
+    (base, "PART"), (unread_input, "PART"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
     (slices, "DISCARD"),
     (plain, "FEED"), (backlog, "FEED"), (removed, "STEP"), (transactions, "STEP"), (transactions, "SHARE"),
     (consumer_timeouts, "STEP"), (expiry, "SHARE"),

@@ -14,7 +14,7 @@ from tests.broker.v010.kit import Client, Kit
 @pytest.fixture
 def fine(monkeypatch: pytest.MonkeyPatch) -> None:
     cut_finely(monkeypatch)
-    monkeypatch.setattr(base, "PIECE", 1 << 16)  # a command is read at once
+    monkeypatch.setattr(base, "PART", 1 << 16)  # a command is read at once
     for module in (settling, deliveries, message_commands):
         monkeypatch.setattr(module, "SHARE", 1)
     for name in ("REPLAYED", "MANY"):

@@ -113,7 +113,7 @@ def test_newer_messages_do_not_overtake(
     holder.events.clear()
     other.send(1, m.BasicConsume("q", "o", no_ack=True))
     cut_finely(monkeypatch)
-    monkeypatch.setattr(base, "PIECE", 1 << 16)  # a publication is read at once
+    monkeypatch.setattr(base, "PART", 1 << 16)  # a publication is read at once
     if way is not run_out_of_time:
         kit.stopwatch.step = 1.0
     way(kit, holder)

@@ -84,33 +84,55 @@ def parts(content: Content) -> tuple[object, ...]:
     return content.channel, content.method, content.frames, content.body_size
 
 
-def received(engine: Engine, pieces: Iterable[bytes]) -> tuple[list[tuple[object, ...]], str]:
-    """The events one by one, and the error that ended them."""
+def received(engine: Engine, pieces: Iterable[bytes], most: int = 1 << 20) -> tuple[list[tuple[object, ...]], str]:
+    """The events one by one, and the error that ended them; of each piece so many bytes are received at a time."""
     found = list[tuple[object, ...]]()
     for piece in pieces:
-        try:
-            engine.receive_data(piece)
-        except RemoteProtocolError as error:
-            return found + expanded(engine.grouped_events()), str(error.answer)
-        found += expanded(engine.grouped_events())
+        data, at = piece, 0
+        while at < len(data):
+            try:
+                before = len(data) - at
+                data, at = engine.receive_part(data, at, most)
+                assert len(data) - at < before
+            except RemoteProtocolError as error:
+                return found + expanded(engine.grouped_events()), str(error.answer)
+            found += expanded(engine.grouped_events())
     return found, ""
 
 
-def check(data: bytes, cuts: Iterable[int] = ()) -> None:
+def check(data: bytes, cuts: Iterable[int] = (), most: int = 1 << 20) -> None:
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     pieces = [data[start:stop] for start, stop in pairwise(places)]
-    assert received(server(), pieces) == received(server(grouping=False), pieces)
+    assert received(server(), pieces, most) == received(server(grouping=False), pieces)
 
 
-@given(streams, st.lists(st.integers(0, 1 << 16), max_size=3))
-def test_runs_are_the_events_one_by_one(data: bytes, cuts: list[int]) -> None:
-    check(data, cuts)
+sizes = st.sampled_from((1, 30, 100, 1000, 1 << 20))
 
 
-@given(streams, st.integers(0, 1 << 16), st.integers(0, 255), st.lists(st.integers(0, 1 << 16), max_size=2))
-def test_a_wrong_octet_has_the_same_answer(data: bytes, place: int, octet: int, cuts: list[int]) -> None:
+@given(streams, st.lists(st.integers(0, 1 << 16), max_size=3), sizes)
+def test_runs_are_the_events_one_by_one(data: bytes, cuts: list[int], most: int) -> None:
+    check(data, cuts, most)
+
+
+@given(streams, st.integers(0, 1 << 16), st.integers(0, 255), st.lists(st.integers(0, 1 << 16), max_size=2), sizes)
+def test_a_wrong_octet_has_the_same_answer(data: bytes, place: int, octet: int, cuts: list[int], most: int) -> None:
     place %= len(data)
-    check(data[:place] + bytes([octet]) + data[place + 1 :], cuts)
+    check(data[:place] + bytes([octet]) + data[place + 1 :], cuts, most)
+
+
+def test_a_part_ends_behind_the_frames_that_begin_in_it() -> None:
+    one = encode_method(1, m.BasicPublish("", "q")) + encode_content(1, Properties(), b"x", 0)
+    ack = encode_method(1, m.BasicAck(1))
+    engine = server()
+    for message, events in ((one, ContentRun), (ack, AckRun)):
+        data = 10 * message
+        rest = engine.receive_part(data, 0, 2 * len(message) + 1)
+        assert rest == (data, 3 * len(message))
+        assert [type(event) for _, event in engine.grouped_events()] == [events]
+        assert engine.receive_part(*rest, len(message)) == (data, 4 * len(message))
+        assert [type(event) for _, event in engine.grouped_events()] != [events]
+        assert engine.receive_part(data, 4 * len(message), len(data)) == (data, len(data))
+        engine.grouped_events()
 
 
 def test_what_is_alike_is_one_event() -> None:

@@ -1,7 +1,7 @@
 """A client's connection, without its dialect: its phase, its input and output, what holds it back, and its end.
 
-Input is processed in pieces, and each piece is one batch: the dialect (`take_in`) splits it into events and processes
-them, and the batch is ended (delivers, writes, confirms).
+Input is processed in parts, and one or more parts are one batch: the dialect (`take_in`) splits a part into events and
+processes them, and the batch is ended (delivers, writes, confirms).
 
 One client must not keep the others waiting: a long read is processed in several pieces, requests only as long as one
 slice of time holds, and a long request (`work`) in slices. What follows waits (`unread`, `waiting`), so that a client
@@ -21,7 +21,7 @@ from harebell.broker.connections.credit_flow import CreditFlow
 from harebell.broker.connections.deferred_input import DeferredInput
 from harebell.broker.connections.phase import Phase
 from harebell.broker.connections.transport import Transport
-from harebell.broker.connections.unread_input import PIECE, UnreadInput
+from harebell.broker.connections.unread_input import PART, UnreadInput
 from harebell.broker.node import Node
 from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
@@ -84,7 +84,7 @@ class BaseConnection(Generic[E]):
         self.blocked = self.held = self.choked = self.busy = False
         self._output = output
         self._unread = UnreadInput(
-            self.batch.slices, self.take_in, self.end_batch, lambda: self.busy or self.choked, self._went_on
+            self.batch.slices, self._take_part, self.end_batch, lambda: self.busy or self.choked, self._went_on
         )
         self.read_size = self.partial_size = 0  # bytes of the batch, and those of a message not complete
         self._gone = self._paused = self._dirty = False  # whether the transport has ended, ...
@@ -96,8 +96,11 @@ class BaseConnection(Generic[E]):
     # -- what the dialects differ in -----------------------------------------------------------------------------
 
     @abstractmethod
-    def take_in(self, data: bytes) -> None:
-        """Process input of the current batch."""
+    def take_in(self, data: bytes, at: int, most: int) -> tuple[bytes, int]:
+        """Process input of the current batch: `data` from `at` on, about `most` bytes of it.
+
+        Returns what is left, and where that begins.
+        """
 
     @abstractmethod
     def process(self, events: Sequence[tuple[int, E]]) -> None:
@@ -152,13 +155,17 @@ class BaseConnection(Generic[E]):
         """Process a read: at once if it is short, else a piece at once and the others in slices."""
         self.recv_oct += len(data)
         self.recv_cnt += 1
-        if self._unread.pieces or len(data) > PIECE:
+        if self._unread.reads or len(data) > PART:
             self._unread.add(data)
             self._unread.go_on()
             self.pause_or_resume()
         else:
-            self.take_in(data)
+            self.take_in(data, 0, len(data))
             self.end_batch()
+
+    def _take_part(self, data: bytes, at: int) -> tuple[bytes, int]:
+        rest, begins = self.take_in(data, at, PART)
+        return (b"", 0) if self.phase is Phase.CLOSED else (rest, begins)
 
     def end_batch(self) -> None:
         size, self.read_size = self.read_size, 0
@@ -169,7 +176,7 @@ class BaseConnection(Generic[E]):
     def read_on(self) -> None:
         """Process what the client sent ahead of the broker's last answer in the handshake."""
         if self._output.waiting:
-            self.take_in(b"")
+            self.take_in(b"", 0, 0)
             self.end_batch()
 
     def spend(self, count: int) -> None:
@@ -309,7 +316,7 @@ class BaseConnection(Generic[E]):
             self.held
             or self.choked
             or self.busy
-            or self._unread.pieces
+            or self._unread.reads
             or self.waiting.size > WAITING_BYTES
             or self.node.draining
         )

@@ -75,9 +75,10 @@ class Connection(BaseConnection[Happening]):
 
     # -- input ---------------------------------------------------------------------------------------------------
 
-    def take_in(self, data: bytes) -> None:
-        """Process input of the current batch. What is wrong in one session is an event of that session."""
-        engine, failure = self.engine, None
+    def take_in(self, data: bytes, at: int, most: int) -> tuple[bytes, int]:
+        """As `BaseConnection.take_in`. What is wrong in one session is an event of that session."""
+        whole, stop = data, min(at + most, len(data))
+        engine, failure, data = self.engine, None, data[at:stop]
         found: list[tuple[int, Happening]] = []
         self.partial_size += len(data)
         while True:
@@ -106,6 +107,7 @@ class Connection(BaseConnection[Happening]):
             engine.send_control(0, self._handshake.start())
         if engine.pending:
             self.has_output(0)
+        return whole, stop
 
     def process(self, events: Sequence[tuple[int, Happening]]) -> None:
         rest = self.events = iter(events)

@@ -77,19 +77,19 @@ class Connection(BaseConnection[Grouped]):
 
     # -- input ---------------------------------------------------------------------------------------------------
 
-    def take_in(self, data: bytes) -> None:
-        """Process input of the current batch."""
-        engine, failure = self.engine, None
+    def take_in(self, data: bytes, at: int, most: int) -> tuple[bytes, int]:
+        engine, failure, before = self.engine, None, len(data) - at
         try:
-            engine.receive_data(data)
+            data, at = engine.receive_part(data, at, most)
         except RemoteProtocolError as error:
-            failure = error
+            failure, data, at = error, b"", 0
+        size = before - len(data) + at
         events: Sequence[tuple[int, Grouped]] = engine.grouped_events()
         if events:
-            self.read_size += self.partial_size + len(data)
+            self.read_size += self.partial_size + size
             self.partial_size = 0
         else:
-            self.partial_size += len(data)
+            self.partial_size += size
         if self.busy or self.choked or self.node.alarms:
             events = self.sift(events)
         self.process(events)
@@ -99,6 +99,7 @@ class Connection(BaseConnection[Grouped]):
             engine.send_method(0, self._handshake.start())
         if engine.pending:
             self.has_output(0)
+        return data, at
 
     def process(self, events: Sequence[tuple[int, Grouped]]) -> None:
         """Process the events, until `flush` finds that the client does not take its output."""

@@ -204,29 +204,39 @@ class Engine:
 
     def receive_data(self, data: bytes) -> None:
         """Process what the transport read. Raises RemoteProtocolError when the peer broke the protocol."""
+        self.receive_part(data, 0, len(data))
+
+    def receive_part(self, data: bytes, at: int, most: int) -> tuple[bytes, int]:
+        """Process a part of what the transport read: the frames that begin in the `most` bytes from `at` on.
+
+        Returns what is left, and where that begins: it is to be received next. Raises RemoteProtocolError when the peer
+        broke the protocol; then nothing is left.
+        """
         if self._halted or self._deaf:
-            self._hold(data)
-            return
+            self._hold(data[at:])
+            return b"", 0
         self._ran_ahead = False
         held = self._held
         if held:
-            held.append(data)
-            self._missing -= len(data)
+            came = len(data) - at
+            held.append(data[at:])
+            self._missing -= came
             if self._missing > 0:
-                return
-            data = b"".join(held)
+                return b"", 0
+            data, at = b"".join(held), 0
+            most += len(data) - came
             held.clear()
-        at = 0
         if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.AWAIT_START:
-            at = self._receive_header(data)
-            if at < 0:
+            begins = self._receive_header(data)
+            if begins < 0:
                 held.append(data)
                 self._missing = 1
-                return
+                return b"", 0
+            at += begins
             if self._halted:
                 self._hold(data[at:])
-                return
-        self._receive_frames(data, at)
+                return b"", 0
+        return data, self._receive_frames(data, at, at + most)
 
     def _hold(self, data: bytes) -> None:
         """Keep what must wait for this side's answer in the handshake."""
@@ -238,12 +248,13 @@ class Engine:
         if sum(map(len, self._held)) > MOST_AHEAD:
             raise self._framing_lost(_METHOD, b"", f": more than {MOST_AHEAD} bytes before the end of the handshake")
 
-    def _receive_frames(self, data: bytes, at: int) -> None:
+    def _receive_frames(self, data: bytes, at: int, limit: int) -> int:
+        """Process the frames from `at` on that begin before the limit. Returns where the rest begins."""
         end, append, channels, assemblies = len(data), self._events.append, self.channels, self._assemblies
         is_open, max_received, content_keys = ChannelState.OPEN, self._max_received, self._content_keys
         size, grouping = 0, self.grouping
         try:
-            while end - at >= FRAME_OVERHEAD:
+            while end - at >= FRAME_OVERHEAD and at < limit:
                 kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
                 stop = at + 7 + size
                 if size > max_received or (kind == _HEADER and size > self._max_payload):
@@ -261,7 +272,7 @@ class Engine:
                             if content is not None:
                                 after = stop + 1 + len(content.frames)
                                 if grouping and after < end:
-                                    at = self._receive_run(data, at, after, end, content)
+                                    at = self._receive_run(data, at, after, end, limit, content)
                                 else:
                                     append((channel, content))
                                     at = after
@@ -271,13 +282,13 @@ class Engine:
                         grouping and size == _ACK_SIZE and data[start : start + 4] == _ACK_KEY
                         and channels.get(channel) is is_open and channel not in assemblies
                     ):  # fmt: skip
-                        at = self._receive_acks(data, at, end, channel)
+                        at = self._receive_acks(data, at, end, limit, channel)
                         continue
                     else:
                         self._receive_method(channel, data[start:stop])
                         if self._halted:
                             self._hold(data[stop + 1 :])
-                            return
+                            return end
                         max_received = self._max_received  # tune-ok changes it
                 elif kind == _BODY or kind == _HEADER:
                     self._receive_content_frame(kind, channel, data[at : stop + 1])
@@ -291,16 +302,19 @@ class Engine:
                 self._held.append(data[stop + 1 :])
                 self._missing = 0
             raise
+        if limit <= at < end:
+            return at
         if at < end:
             self._held.append(data[at:] if at else data)
             if end - at < FRAME_PREFIX.size:
                 self._missing = at + FRAME_PREFIX.size - end
-                return
+                return end
             if end - at == FRAME_PREFIX.size:
                 kind, channel, size = FRAME_PREFIX.unpack_from(data, at)
                 if size > max_received or (kind == _HEADER and size > self._max_payload):
                     raise self._too_large(kind, size)  # RabbitMQ does not wait for the payload either
             self._missing = at + FRAME_OVERHEAD + size - end
+        return end
 
     def events(self) -> list[Event]:
         """What was received since the last call, in order: (channel number, method or message)."""
@@ -361,8 +375,10 @@ class Engine:
                 return None
         return Content(channel, method, data[at : stop + 1], body_size)
 
-    def _receive_run(self, data: bytes, at: int, after: int, end: int, content: Content) -> int:
-        """Take in the message between `at` and `after`, and those behind it that are alike. Returns where these end.
+    def _receive_run(self, data: bytes, at: int, after: int, end: int, limit: int, content: Content) -> int:
+        """Take in the message between `at` and `after`, and those behind it that are alike and begin before the limit.
+
+        Returns where these end.
 
         Messages of one length differ in their bodies alone: all their other bytes are compared at once.
         """
@@ -370,7 +386,7 @@ class Engine:
         head, unit, contents = after - at - len(content.frames), after - at, [content]
         same = data[at : after - size - 1] if size else data[at:after]
         repeats = not content.flags & _OFTEN_UNIQUE
-        while True:
+        while after < limit:
             stop = after + unit
             if stop <= end and data[stop - 1] == 206 and data.startswith(same, after):
                 contents.append(Content(channel, method, data[after + head : stop], size))
@@ -388,8 +404,8 @@ class Engine:
         self._events.append((channel, content if len(contents) == 1 else ContentRun(method, contents)))
         return after
 
-    def _receive_acks(self, data: bytes, at: int, end: int, channel: int) -> int:
-        """Take in the basic.ack at `at`, and those behind it. Returns where these end."""
+    def _receive_acks(self, data: bytes, at: int, end: int, limit: int, channel: int) -> int:
+        """Take in the basic.ack at `at`, and those behind it that begin before the limit. Returns where these end."""
         head, tags = data[at : at + _ACK_HEAD], list[int]()
         while True:
             tag, bits, last = _ACK_REST.unpack_from(data, at + _ACK_HEAD)
@@ -402,7 +418,7 @@ class Engine:
                 break
             tags.append(tag)
             at += _ACK_FRAME.size
-            if end - at < _ACK_FRAME.size or not data.startswith(head, at):
+            if end - at < _ACK_FRAME.size or at >= limit or not data.startswith(head, at):
                 break
         self._events.append((channel, m.BasicAck(tags[0]) if len(tags) == 1 else AckRun(tags)))
         return at
