@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from harebell.protocol.v010 import DeliveryProperties, MessageProperties, Struct, encode_content, encode_header
-from harebell.protocol.v010.shapes import CORRELATION_ID, MESSAGE_ID, TIMESTAMP, Shape, shape_of
+from harebell.protocol.v010.shapes import CORRELATION_ID, MESSAGE_ID, TEXT_ID, TIMESTAMP, Shape, shape_of
 from harebell.protocol.v010.structs import FragmentProperties, ReplyTo
 
 TIMES = st.one_of(st.none(), st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC)))
@@ -153,3 +153,22 @@ def test_all_identifiers_at_once() -> None:
         assert shape is not None
         assert shape.names == (name,)
     assert shape_of(frames_of(MessageProperties(correlation_id=bytes(256)))) is None
+
+
+def test_a_message_id_that_is_a_text() -> None:
+    first, other, longer = (
+        frames_of(MessageProperties(correlation_id=b"12", application_headers={"h": 1, TEXT_ID: text}))
+        for text in ("ab", "é", "abc")
+    )
+    shape = shape_of(first)
+    assert shape is not None
+    assert shape.names == (CORRELATION_ID, TEXT_ID)
+    assert shape.values(other) == [b"12", "é".encode()]
+    assert shape.filled(shape.values(other)) == head_of(other)
+    assert (shape.fits(other), shape.fits(longer)) == (True, False)
+    assert not shape.fits(other.replace("é".encode(), b"\xc3\xff"))
+
+
+@pytest.mark.parametrize("headers", [{TEXT_ID: "ab", "z": 1}, {TEXT_ID: ""}, {TEXT_ID: b"ab"}, {"h": TEXT_ID}, {}])
+def test_headers_without_such_a_message_id_at_their_end(headers: dict[str, Any]) -> None:
+    assert shape_of(frames_of(MessageProperties(application_headers=headers))) is None

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, strategies as st
 
 from harebell.errors import RemoteProtocolError
@@ -168,3 +169,25 @@ def test_events_gives_each(data: bytes) -> None:
         with contextlib.suppress(RemoteProtocolError):
             each.receive_data(data)
     assert expanded(engine.events()) == expanded(other.grouped_events())
+
+
+@pytest.mark.parametrize("last", [b"\xce", b"\x00"])
+def test_an_ack_without_its_end(last: bytes) -> None:
+    ack = encode_method(1, m.BasicAck(1))
+    check(ack + ack[:-1] + last + ack)
+
+
+def test_where_a_run_ends() -> None:
+    publish, acks = encode_method(1, m.BasicPublish("", "q")), [encode_method(1, m.BasicAck(tag)) for tag in (1, 2)]
+    multiple = encode_method(1, m.BasicAck(3, multiple=True))
+    short, long = (publish + encode_content(1, Properties(), body, 0) for body in (b"1", b"22"))
+    other = encode_method(1, m.BasicPublish("", "other")) + encode_content(1, Properties(), b"1", 0)
+    for data in (
+        short + long[:-1], short + short[:-1], short + publish, short + other, short + b"\x01", long + short + multiple,
+        multiple + acks[0], acks[0] + multiple + acks[1], acks[0] + acks[1] + multiple, acks[0] + acks[1][:-1],
+    ):  # fmt: skip
+        check(data)
+        check(data, most=1)
+    engine = server()
+    engine.receive_data(short + long + acks[0] + acks[1])
+    assert [type(event) for _, event in engine.events()] == [Content, Content, m.BasicAck, m.BasicAck]
