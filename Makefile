@@ -79,7 +79,7 @@ docs: setup ## build the documentation as a site in build/docs; a broken link or
 dist: setup ## build sdist and wheels into dist/, and try each in a clean environment: 5 minutes for each Python
 	@$(BIN)/python -m tools.dist $(DIST_ARGS)
 
-fast: setup ## compile the hot modules in place: a quarter less CPU per message; needs a C compiler, and two minutes
+fast: setup ## compile the hot modules in place: a quarter to a half less CPU per message; needs a C compiler, and two to five minutes
 	@$(BIN)/python tools/compile.py
 
 # What `make fast` has compiled is not what these measure: coverage sees nothing in it, and some tests exchange parts.

@@ -5,7 +5,7 @@
     python tools/compile.py --clean         removes what was compiled in place
 
 Which modules: pyproject.toml, [tool.harebell] compiled. They are compiled as one group: a call from one to another is a
-call in C. It needs a C compiler and mypy, and takes about two minutes of one core.
+call in C. It needs a C compiler and mypy, and takes two to five minutes of one core.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def main() -> None:
             "Harebell works without, as pure Python"
         )
     names, began = modules(), time.monotonic()
-    print(f"compile: {len(names)} modules, about two minutes", flush=True)
+    print(f"compile: {len(names)} modules, two to five minutes", flush=True)
     stamps: dict[str, list[int] | None] = {name: stamp(str(source_of(name))) for name in names}
     with tempfile.TemporaryDirectory(prefix="harebell-compile-") as folder:
         work = Path(folder)
