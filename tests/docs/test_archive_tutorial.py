@@ -8,38 +8,19 @@ from __future__ import annotations
 import contextlib
 import io
 import runpy
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from harebell.errors import InvalidArgument
-from harebell.spark.jobs.archive.table import find_table
-from tests.docs.lesson import PATIENCE, Lesson, Program
-from tests.spark.jobs.commands import Command
+from tests.docs.lesson import Lesson
+from tests.spark.jobs.commands import Command, wait_for_rows
 from tests.torture.server import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-
-def wait_for_orders(job: Program, archive: Path) -> None:
-    """Until the archive has some."""
-    deadline = time.monotonic() + PATIENCE
-    while not orders_in(archive):
-        assert job.runs, job.output()
-        assert time.monotonic() < deadline, job.output()
-        time.sleep(0.1)
-
-
-def orders_in(archive: Path) -> int:
-    try:
-        return sum(each.rows for each in find_table(archive).files())
-    except InvalidArgument:
-        return 0  # not begun
 
 
 def test_the_lesson(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +46,7 @@ def test_the_lesson(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mon
         lesson.run("python orders.py 2026-01-05")
         lesson.run("python orders.py 2026-01-06")
         job = lesson.start("harebell spark archive")
-        wait_for_orders(job, tmp_path / "shop")
+        wait_for_rows(tmp_path / "shop", 1, lambda: None if job.runs else job.output())
         lesson.kill()
         assert not job.runs
         lesson.run("python orders.py 2026-01-07")

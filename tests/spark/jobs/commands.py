@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import harebell.spark
 from harebell.cli.main import application
+from harebell.errors import InvalidArgument
+from harebell.spark.jobs.archive.table import find_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+PATIENCE: Final = 240.0  # seconds; what takes that long hangs
+
+
+def wait_for_rows(archive: Path, count: int, failure: Callable[[], str | None]) -> None:
+    """Wait until an archive has so many rows. `failure` gives the text of a job that has ended before that."""
+    deadline = time.monotonic() + PATIENCE
+    while _rows_in(archive) < count:
+        text = failure()
+        assert text is None, text
+        assert time.monotonic() < deadline, f"{archive} has {_rows_in(archive)} of {count} rows"
+        time.sleep(0.1)  # another process writes them
+
+
+def _rows_in(archive: Path) -> int:
+    try:
+        return sum(each.rows for each in find_table(archive).files())
+    except InvalidArgument:
+        return 0  # not begun
 
 
 class Kept:

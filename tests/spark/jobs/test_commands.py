@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +14,10 @@ from rich.console import Console
 
 from harebell.cli.spark.spark_job import Cluster
 from harebell.cli.terminal.display import Display
-from harebell.errors import InvalidArgument
-from harebell.spark.jobs.archive.table import find_table
 from tests.cli.administering import runner
 from tests.cli.command import TIMEOUT, environment
 from tests.spark.conftest import Broker
+from tests.spark.jobs.commands import wait_for_rows
 from tests.spark.jobs.filling import archive_of
 from tests.spark.preloaded import Interpreters
 
@@ -108,9 +106,9 @@ def test_a_signal_ends_an_archive_in_the_making_after_its_batch(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
-            archived(process, box, 50)
+            wait_for_rows(box, 50, lambda: output_of(process))
             broker.numbered(queue, 20, 50)
-            archived(process, box, 70)
+            wait_for_rows(box, 70, lambda: output_of(process))
             process.send_signal(signal.SIGTERM)
             output, _ = process.communicate(timeout=TIMEOUT)
         finally:
@@ -119,17 +117,6 @@ def test_a_signal_ends_an_archive_in_the_making_after_its_batch(
     assert "70 messages archived; the archive has 70 in " in output
 
 
-def archived(process: subprocess.Popen[str], box: Path, count: int) -> None:
-    """Wait until the archive has so many rows."""
-    deadline = time.monotonic() + TIMEOUT
-    while rows_of(box) < count:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
-def rows_of(box: Path) -> int:
-    try:
-        return sum(each.rows for each in find_table(box).files())
-    except InvalidArgument:
-        return 0  # not begun
+def output_of(process: subprocess.Popen[str]) -> str | None:
+    """What a process has printed that has ended; None while it runs."""
+    return None if process.poll() is None else process.communicate()[0]

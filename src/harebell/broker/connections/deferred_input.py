@@ -12,11 +12,12 @@ Each dialect says by which types it knows publications and the close of a connec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
-__all__ = ["DeferredInput"]
+__all__ = ["METHOD_BYTES", "DeferredInput"]
 
-METHOD_BYTES: Final = 64  # the size of a method in this count; a publication counts its frames
+METHOD_BYTES: Final = 64  # the size of a method in this count; others have sizes of their own
 
 T = TypeVar("T")
 
@@ -26,13 +27,20 @@ class DeferredInput(Generic[T]):
 
     publications  the types of what a client publishes, each with what gives its bytes
     close         the type that ends the connection
+    many          the types that stand for many methods, each with what gives its bytes
     """
 
-    __slots__ = ("_channels", "_close", "_events", "_publications", "size")
+    __slots__ = ("_channels", "_close", "_events", "_publications", "_sizes", "size")
 
-    def __init__(self, publications: Mapping[type[Any], Callable[[Any], int]], close: type[object]) -> None:
+    def __init__(
+        self,
+        publications: Mapping[type[Any], Callable[[Any], int]],
+        close: type[object],
+        many: Mapping[type[Any], Callable[[Any], int]] = MappingProxyType({}),
+    ) -> None:
         self.size = 0
         self._publications, self._close = publications, close
+        self._sizes = {**publications, **many}
         self._events: list[tuple[int, T]] = []
         self._channels: set[int] = set()
 
@@ -69,6 +77,6 @@ class DeferredInput(Generic[T]):
         self._channels.clear()
 
     def _defer(self, each: tuple[int, T]) -> None:
-        size_of = self._publications.get(type(each[1]))
+        size_of = self._sizes.get(type(each[1]))
         self._events.append(each)
         self.size += METHOD_BYTES if size_of is None else size_of(each[1])

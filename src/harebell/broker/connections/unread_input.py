@@ -1,8 +1,8 @@
 """Input of a connection that was received but not parsed yet: a long read is processed in slices.
 
 A part of it is processed before the time is looked at. As many parts as one slice of time holds are one batch: no batch
-is long, and none is smaller than it has to be. The reads are not cut: a copy of each part would cost as much as a large
-message costs otherwise.
+is long, and none is smaller than it has to be. The reads are kept whole, and the dialect is told where a part begins:
+to cut them would copy each large message once more.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Connection(BaseConnection[Happening]):
 
     def take_in(self, data: bytes, at: int, most: int) -> tuple[bytes, int]:
         """As `BaseConnection.take_in`. What is wrong in one session is an event of that session."""
-        whole, stop = data, min(at + most, len(data))
+        whole, stop = data, min(at + most, len(data))  # this engine takes whole buffers: a part is cut from the read
         engine, failure, data = self.engine, None, data[at:stop]
         found: list[tuple[int, Happening]] = []
         self.partial_size += len(data)

@@ -18,7 +18,7 @@ from typing import Final
 
 from harebell.broker.audit import Origin, requested
 from harebell.broker.connections.base import CLOSING_TIMEOUT, BaseConnection
-from harebell.broker.connections.deferred_input import DeferredInput
+from harebell.broker.connections.deferred_input import METHOD_BYTES, DeferredInput
 from harebell.broker.connections.phase import Phase
 from harebell.broker.connections.transport import Transport
 from harebell.broker.node import Node
@@ -48,6 +48,7 @@ __all__ = ["Connection"]
 log = logging.getLogger("harebell.broker.connection")
 
 _PUBLICATIONS: Final = {Content: lambda content: len(content.frames), ContentRun: lambda run: run.size}
+_MANY: Final = {AckRun: lambda run: METHOD_BYTES * len(run.tags)}
 _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
@@ -69,7 +70,7 @@ class Connection(BaseConnection[Grouped]):
             node,
             transport,
             self.engine,
-            DeferredInput(_PUBLICATIONS, m.ConnectionClose),
+            DeferredInput(_PUBLICATIONS, m.ConnectionClose, _MANY),
         )
         self.channels: dict[int, Channel] = {}
         self._handshake = Handshake(self, transport)

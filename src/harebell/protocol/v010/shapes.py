@@ -127,12 +127,9 @@ def _text_id(frames: bytes, flags: int, at: int, after: int) -> tuple[tuple[str,
     """A message-id in the last header. The same bytes elsewhere at the end look like one: the caller has to try it."""
     if not flags & 0x0001 or flags & 0x0200:  # no application-headers, or a UUID, on which it then depends
         return ()
-    start = frames.rfind(_TEXT_ID_ENTRY, at, after) + len(_TEXT_ID_ENTRY) + 2
-    if (
-        start - 2 < at + len(_TEXT_ID_ENTRY)
-        or not start < after
-        or start + _SIZE.unpack_from(frames, start - 2)[0] != after
-    ):
+    place = frames.rfind(_TEXT_ID_ENTRY, at, after)
+    start = place + len(_TEXT_ID_ENTRY) + _SIZE.size
+    if place < 0 or start >= after or start + _SIZE.unpack_from(frames, start - _SIZE.size)[0] != after:
         return ()
     return ((TEXT_ID, start, after),)
 
