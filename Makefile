@@ -31,6 +31,7 @@ STAGES := pure measured both
 
 # $(call gate,packages and modules): a line for each, and the reports of those that are below 90 %.
 define gate
+	@rm -f .coverage.*  # what a killed process left half written; pytest has taken the others
 	@low=; for part in $(1); do \
 		report=$$($(BIN)/coverage report --include="src/harebell/$$part/*,src/harebell/$$part.py" --fail-under=90) || \
 			{ echo "$$report"; low="$$low $$part"; }; \

@@ -15,6 +15,7 @@ Row: TypeAlias = list[str]
 Rounds: TypeAlias = dict[str, list[float]]
 """The figures of all rounds, by the size at which they were measured (a number, as JSON's keys are text)."""
 
+MEGABYTE = 1 << 20
 BYTES = "message size"  # the curve whose sizes are bytes
 TENFOLD = math.log(9.99)
 UNITS = (("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
@@ -66,6 +67,11 @@ def middle(rounds: Rounds) -> dict[int, float]:
     return {int(size): statistics.median(figures) for size, figures in rounds.items()}
 
 
+def _told(each: Mapping[int, float]) -> dict[int, float]:
+    """Of the bytes that each takes, by size, those that are MEGABYTE together: a process goes up and down by less."""
+    return {size: bytes_each for size, bytes_each in each.items() if size * bytes_each >= MEGABYTE}
+
+
 def exponent(points: Mapping[int, float]) -> float | None:
     """The slope of log cost over log size, by least squares; 0: flat, 1: linear. None where no size is TENFOLD another.
 
@@ -84,7 +90,7 @@ def growth_tables(growth: Growth) -> list[list[Row]]:
     tables = [
         _by_size("CPU us per message", {name: least(curve["message"]) for name, curve in curves.items()}),
         _by_size("CPU us for one more", {name: least(curve["more"]) for name, curve in curves.items()}),
-        _by_size("bytes each", {name: middle(curve["memory"]) for name, curve in curves.items()}),
+        _by_size("bytes each", {name: _told(middle(curve["memory"])) for name, curve in curves.items()}),
     ]
     if BYTES in growth["curves"]:
         tables.append(_by_bytes(least(growth["curves"][BYTES]["message"])))

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.figures import (
     BYTES,
+    MEGABYTE,
     Growth,
     Limit,
     exponent,
@@ -65,7 +66,7 @@ GROWTH: Growth = {
         "queues": {
             "message": {"1": [3.0, 9.0, 4.0], "10": [3.0], "1000": [3.0, 3.0]},
             "more": {"10": [210.0, 205.0]},
-            "memory": {"1000": [300.0, 900.0, 400.0], "2000": [400.0]},
+            "memory": {"1000": [300.0, 900.0, 400.0], "5000": [300.0, 900.0, 400.0], "10000": [400.0]},
         },
         "waiting messages": {"message": {"0": [1.0], "10": [1.0], "100": [10.0]}, "more": {}, "memory": {}},
         BYTES: {"message": {"16": [1.6], "1024": [102.4]}, "more": {}, "memory": {}},
@@ -78,6 +79,7 @@ def test_the_least_of_the_rounds_counts() -> None:
 
 
 def test_tables_of_growth() -> None:
+    assert 1000 * 400 < MEGABYTE < 5000 * 400  # less than a megabyte is not told
     assert growth_tables(GROWTH) == [
         [
             ["CPU us per message", "0", "1", "10", "100", "1,000", "exponent"],
@@ -85,7 +87,7 @@ def test_tables_of_growth() -> None:
             ["waiting messages", "1.0", "", "1.0", "10.0", "", "1.00"],
         ],
         [["CPU us for one more", "10", "exponent"], ["queues", "205", ""]],
-        [["bytes each", "1,000", "2,000", "exponent"], ["queues", "400", "400", ""]],
+        [["bytes each", "5,000", "10,000", "exponent"], ["queues", "400", "400", ""]],
         [
             ["message size", "16 B", "1 KiB", "exponent"],
             ["CPU us per message", "1.6", "102", "1.00"],

@@ -54,7 +54,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/clients.py": "broker/test_vhost.py",
     "broker/connections/base.py": "broker/v091/test_connection.py",
     "broker/connections/consume_arguments.py": "broker/v091/test_consumer.py",
-    "broker/connections/deferred_input.py": "broker/test_alarms.py",
     "broker/connections/fan_out.py": "broker/v091/test_publisher.py",
     "broker/connections/phase.py": "broker/v091/test_connection.py",
     "broker/connections/settling.py": "broker/v091/test_unacked.py",
