@@ -36,6 +36,7 @@ from harebell.routing.definitions import (
     VirtualHost,
 )
 from harebell.routing.policies import Policy
+from harebell.routing.steps import complete
 from tests.broker.kit import Client, NodeKit
 
 STREAM = {"x-queue-type": "stream"}
@@ -195,7 +196,7 @@ def test_a_definitions_file_over_what_is_there(tmp_path: Path) -> None:
     with running(tmp_path) as kit:
         import_definitions(kit.node, file)
         kit.client().declare("mine")
-        kit.node.vhosts["/"].delete_queue(kit.node.vhosts["/"].queues["other"])
+        complete(kit.node.vhosts["/"].deleting_queue(kit.node.vhosts["/"].queues["other"]))
         kit.node.batch.end()
         before = export_definitions(kit.node)
     with running(tmp_path) as kit:

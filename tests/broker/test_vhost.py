@@ -268,31 +268,76 @@ async def test_the_brokers_own_calls() -> None:
             broker.delete_vhost("v")
 
 
-@pytest.mark.parametrize("kind", ["queue", "exchange"])
-def test_an_object_with_many_bindings_is_deleted_in_steps(
-    kit: NodeKit, client: Client, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def many(kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A queue "many" with twenty bindings to the exchange "e", and few of them are removed in one step."""
     monkeypatch.setattr(vhost_module, "BINDINGS", 2)
     monkeypatch.setattr(vhost_module, "FEW_BINDINGS", 4)
-    client.call(m.ExchangeDeclare("e", "direct", durable=True), m.ExchangeDeclareOk)
+    client.declare("others")
+    client.call(m.QueueBind("others", "amq.fanout"), m.QueueBindOk)
+    alternate: Table = {"alternate-exchange": "amq.fanout"}
+    client.call(m.ExchangeDeclare("e", "direct", durable=True, arguments=alternate), m.ExchangeDeclareOk)
     client.call(m.QueueDeclare("many", durable=True), m.QueueDeclareOk)
     for number in range(20):
         client.call(m.QueueBind("many", "e", str(number)), m.QueueBindOk)
+    return client
+
+
+def bindings_on_disk(kit: NodeKit) -> int:
+    return sum(binding.source == "e" for binding in kit.node.catalog.load().definitions.bindings)
+
+
+DELETIONS: dict[str, tuple[m.Method, type[m.Method]]] = {
+    "queue": (m.QueueDelete("many"), m.QueueDeleteOk),
+    "unused queue": (m.QueueDelete("many", if_unused=True), m.QueueDeleteOk),
+    "empty queue": (m.QueueDelete("many", if_empty=True), m.QueueDeleteOk),
+    "exchange": (m.ExchangeDelete("e"), m.ExchangeDeleteOk),
+}
+
+
+@pytest.mark.parametrize("kind", DELETIONS)
+def test_an_object_with_many_bindings_is_deleted_in_steps(kit: NodeKit, many: Client, kind: str) -> None:
+    request, answer = DELETIONS[kind]
+    is_queue = kind != "exchange"
     other = kit.client()
     kit.stopwatch.step = 1.0
-    client.send(1, m.QueueDelete("many") if kind == "queue" else m.ExchangeDelete("e"))
+    many.send(1, request)
     left = []
-    router = kit.node.vhosts["/"].router
+    vhost = kit.node.vhosts["/"]
     while not kit.node.batch.slices.idle:
-        left.append(len(router.bindings_to(to_queue("many"))))
-        assert len(kit.node.catalog.load().definitions.bindings) == 20, "until the end all come back after a kill"
-        other.call(m.BasicQos(0, 1), m.BasicQosOk)
+        left.append(len(vhost.router.bindings_to(to_queue("many"))))
+        assert not many.take(answer)
+        assert ("many" in vhost.queues) is not is_queue
+        assert bindings_on_disk(kit) == (0 if is_queue else 20), "what a kill leaves is whole, or gone"
+        other.publish(str(len(left) % 20), exchange="e")
         kit.node.batch.slices._turn()
+        many.receive()
     kit.stopwatch.step = 0.0
-    client.receive()
-    assert len(client.take(m.QueueDeleteOk if kind == "queue" else m.ExchangeDeleteOk)) == 1
+    many.receive()
+    assert len(many.take(answer)) == 1
     assert len(left) > 5
     assert left == sorted(left, reverse=True)
-    assert router.bindings_to(to_queue("many")) == ()
-    assert kit.node.catalog.load().definitions.bindings == ()
-    assert ("many" in kit.node.vhosts["/"].queues) == (kind == "exchange")
+    assert vhost.router.bindings_to(to_queue("many")) == ()
+    assert bindings_on_disk(kit) == 0
+    assert ("many" in vhost.queues) is not is_queue
+    reached = {name: queue.message_count for name, queue in vhost.queues.items()}
+    assert sum(reached.values()) == len(left), "a route to a queue that is deleted leads to the alternate exchange"
+
+
+def test_a_queue_declared_while_bindings_of_its_name_are_removed_has_none(kit: NodeKit, many: Client) -> None:
+    other = kit.client()
+    kit.stopwatch.step = 1.0
+    many.send(1, m.QueueDelete("many", if_unused=True))
+    kit.node.batch.slices._turn()
+    vhost = kit.node.vhosts["/"]
+    assert vhost.router.bindings_to(to_queue("many"))
+    other.call(m.QueueDeclare("many"), m.QueueDeclareOk)
+    assert vhost.router.bindings_to(to_queue("many")) == ()
+    other.call(m.QueueBind("many", "e", "19"), m.QueueBindOk)
+    while not kit.node.batch.slices.idle:
+        kit.node.batch.slices._turn()
+    many.receive()
+    assert len(many.take(m.QueueDeleteOk)) == 1
+    assert [each.binding_key for each in vhost.router.bindings_to(to_queue("many"))] == ["19"]
+    other.publish("19", exchange="e")
+    assert vhost.queues["many"].message_count == 1

@@ -45,11 +45,18 @@ Made = tuple[str, Destination, str, tuple[tuple[str, object], ...]]
 
 @dataclass
 class NaiveRouter:
-    """Exchanges, queues and one flat list of bindings."""
+    """Exchanges, queues and one flat list of bindings. `gone` are queues of which only bindings are left."""
 
     exchanges: dict[str, NaiveExchange] = field(default_factory=dict)
     queues: set[str] = field(default_factory=set)
     bindings: list[Made] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+
+    def listed(self) -> set[Made]:
+        return {binding for binding in self.bindings if not self._leads_nowhere(binding)}
+
+    def _leads_nowhere(self, binding: Made) -> bool:
+        return binding[1].kind == "queue" and binding[1].name in self.gone
 
     def reach(self, exchange: str, keys: Sequence[str], headers: Mapping[str, object]) -> set[str]:
         """The queues, by growing the set of reached exchanges until it grows no more."""
@@ -62,7 +69,7 @@ class NaiveRouter:
                 at = self.exchanges[name]
                 to = {
                     binding[1]
-                    for binding in self.bindings
+                    for binding in self.listed()
                     if binding[0] == name and any(self._wants(at, binding, key, headers) for key in keys)
                 }
                 if not to and at.alternate in self.exchanges:
@@ -86,6 +93,7 @@ class NaiveRouter:
     def drop(self, unwanted: Sequence[Made]) -> None:
         """Remove bindings, then the auto_delete exchanges that lost their last one, and so on."""
         self.bindings = [binding for binding in self.bindings if binding not in unwanted]
+        self.gone &= {binding[1].name for binding in self.bindings if binding[1].kind == "queue"}
         for source in dict.fromkeys(binding[0] for binding in unwanted):
             at = self.exchanges.get(source)
             if at is not None and at.auto_delete and not any(binding[0] == source for binding in self.bindings):

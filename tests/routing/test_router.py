@@ -235,6 +235,26 @@ def test_a_removed_queue_takes_its_bindings_and_what_they_held(router: Router) -
     assert list(router.bindings_to(to_queue("q1"))) == []
 
 
+def test_no_route_leads_to_a_forgotten_queue_while_its_bindings_are_removed(router: Router) -> None:
+    router.declare_exchange("one", "fanout", auto_delete=True, arguments={"alternate-exchange": "f"})
+    router.bind("f", Q, "")
+    for key in ("a", "b", "c"):
+        router.bind("one", to_queue("q1"), key)
+    bindings = router.forget_queue("q1")
+    assert [binding.binding_key for binding in bindings] == ["a", "b", "c"]
+    assert router.unbind_some(bindings[:1]).exchanges == ()
+    assert "q1" not in router.queues
+    assert router.route("one", "k").queues == ("q",)  # as if it had no binding
+    assert router.route("", "q1").queues == ()
+    assert "q1" not in {binding.destination.name for binding in router.bindings()}
+    assert pickle.loads(pickle.dumps(router)).route("one", "k").queues == ("q",)
+    assert router.unbind_some(bindings).exchanges == ("one",)
+    assert router.bindings_to(to_queue("q1")) == ()
+    router.add_queue("q1")
+    router.bind("f", to_queue("q1"), "")
+    assert router.route("f", "k").queues == ("q", "q1")
+
+
 def test_a_deleted_exchange_may_be_another_ones_last_destination(router: Router) -> None:
     router.declare_exchange("one", "fanout", auto_delete=True)
     router.bind("one", to_exchange("f"), "")

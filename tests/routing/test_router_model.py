@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from harebell.routing import Destination, Router
+from harebell.routing import Binding, Destination, Router
+from harebell.routing.router import Removed
 from tests.fixtures.profiles import scaled
-from tests.routing.naive import NaiveExchange, NaiveRouter
+from tests.routing.naive import Made, NaiveExchange, NaiveRouter
 
 exchange_names = st.sampled_from(["x1", "x2", "x3", "x4"])
 queue_names = st.sampled_from(["q1", "q2", "q3"])
@@ -43,6 +44,8 @@ class RouterModel(RuleBasedStateMachine):
 
     @rule(name=queue_names)
     def add_queue(self, name: str) -> None:
+        if name in self.naive.gone:
+            self.unbind_rest(name)
         assert self.router.add_queue(name) is (name not in self.naive.queues)
         self.naive.queues.add(name)
 
@@ -76,12 +79,37 @@ class RouterModel(RuleBasedStateMachine):
 
     @rule(name=queue_names)
     def remove_queue(self, name: str) -> None:
+        if name in self.naive.gone:
+            assert self.router.remove_queue(name) == Removed()
+            return
         before, bound = set(self.naive.exchanges), len(self.naive.bindings)
         self.naive.queues.discard(name)
         self.naive.drop([b for b in self.naive.bindings if b[1] == Destination("queue", name)])
         removed = self.router.remove_queue(name)
         assert set(removed.exchanges) == before - set(self.naive.exchanges)
         assert len(removed.bindings) == bound - len(self.naive.bindings)
+
+    @precondition(lambda self: self.naive.queues)
+    @rule(data=st.data())
+    def forget_queue(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.naive.queues)))
+        self.naive.queues.discard(name)
+        bindings = self.router.forget_queue(name)
+        assert len(bindings) == sum(b[1] == Destination("queue", name) for b in self.naive.bindings)
+        if bindings:
+            self.naive.gone.add(name)
+
+    @precondition(lambda self: self.naive.gone)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def unbind_gone(self, data: st.DataObject, count: int) -> None:
+        self.unbind_rest(data.draw(st.sampled_from(sorted(self.naive.gone))), count)
+
+    def unbind_rest(self, name: str, count: int | None = None) -> None:
+        before = set(self.naive.exchanges)
+        bindings = self.router.bindings_to(Destination("queue", name))[:count]
+        removed = self.router.unbind_some(bindings)
+        self.naive.drop([_made(binding) for binding in bindings])
+        assert set(removed.exchanges) == before - set(self.naive.exchanges)
 
     @rule(name=exchange_names)
     def delete_exchange(self, name: str) -> None:
@@ -106,13 +134,17 @@ class RouterModel(RuleBasedStateMachine):
         )
         assert set(self.router.queues) == self.naive.queues
         listed = [b for b in self.router.bindings() if b.source]
-        made = {(b.source, b.destination, b.binding_key, tuple(b.arguments.items())) for b in listed}
+        made = set(map(_made, listed))
         assert len(listed) == len(made)
-        assert made == set(self.naive.bindings)
+        assert made == self.naive.listed()
         for destination in {b.destination for b in listed}:
             assert {b.identity for b in self.router.bindings_to(destination)} == {
                 b.identity for b in listed if b.destination == destination
             }
+
+
+def _made(binding: Binding) -> Made:
+    return binding.source, binding.destination, binding.binding_key, tuple(binding.arguments.items())
 
 
 RouterModel.TestCase.settings = settings(max_examples=scaled(60), stateful_step_count=40)

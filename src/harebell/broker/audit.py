@@ -15,6 +15,7 @@ import json
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -141,11 +142,9 @@ class AuditLog:
 
         arguments  those of the object, which the event has as Erlang's terms only
         """
-        kind, _, act = event.rpartition(".")
-        if kind.partition(".")[0] not in KINDS or event.startswith(("user.authentication.", "queue.alert.")):
+        kind, act = _told_by(event)
+        if not kind:
             return
-        if kind == "user.password":
-            kind, act = "user", "password.changed"
         if origin is None:
             user = str(headers.get("user_who_performed_action", ""))
             origin = Origin("" if user == nobody else user, "", "")
@@ -163,13 +162,25 @@ class AuditLog:
         self.add(at, origin, str(vhost), kind, str(name), act, details=as_details(told))
 
 
+@cache
+def _told_by(event: str) -> tuple[str, str]:
+    """Kind and act of an event; empty where it is no act."""
+    kind, _, act = event.rpartition(".")
+    if kind.partition(".")[0] not in KINDS or event.startswith(("user.authentication.", "queue.alert.")):
+        return "", ""
+    return ("user", "password.changed") if kind == "user.password" else (kind, act)
+
+
 def as_details(told: Mapping[str, object]) -> str:
     """The JSON of a record's details."""
-    return json.dumps(told, default=_plain) if told else "{}"
+    return _encode(told) if told else "{}"
 
 
 def _plain(it: object) -> object:
     return it.decode("utf-8", "backslashreplace") if isinstance(it, (bytes, bytearray)) else str(it)
+
+
+_encode = json.JSONEncoder(default=_plain).encode
 
 
 class Source(Protocol):

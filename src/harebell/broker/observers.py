@@ -79,8 +79,8 @@ class Listener(Source, Protocol):
 
     def exchange_created(self, vhost: str, exchange: Exchange, user: str) -> None: ...
     def exchange_deleted(self, vhost: str, name: str, user: str) -> None: ...
-    def binding(self, what: str, vhost: str, binding: Binding, user: str) -> None:
-        """The binding was created or deleted (`what`)."""
+    def binding(self, what: str, vhost: str, binding: Binding, user: str, *, implied: bool = False) -> None:
+        """The binding was created or deleted (`what`); `implied`: it went with its queue or exchange."""
 
     def user(self, what: str, name: str, **more: FieldValue) -> None:
         """The user changed (`what`): created, deleted, password.changed, tags.set."""

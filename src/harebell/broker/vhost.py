@@ -58,6 +58,7 @@ from harebell.routing.equivalence import check_property
 from harebell.routing.exchanges.exchange_types import ExchangeFactory
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
+from harebell.routing.steps import Steps
 from harebell.routing.wire_limits import check_value
 
 __all__ = ["VirtualHost", "described"]
@@ -65,7 +66,7 @@ __all__ = ["VirtualHost", "described"]
 log = logging.getLogger("harebell.broker.vhost")
 
 BINDINGS: Final = 32  # bindings removed in one step, ...
-FEW_BINDINGS: Final = 256  # ... but for so many that are removed with their queue or exchange
+FEW_BINDINGS: Final = 256  # ... but for so many that are removed in one step with their queue or exchange
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
 
@@ -260,6 +261,9 @@ class VirtualHost:
         if folder is not None:
             self.folders[name] = folder
         self.queues[name] = queue
+        left = self.router.bindings_to(to_queue(name))  # of a queue of that name whose deletion has not ended
+        if left:
+            self._removed(self.router.unbind_some(left), INTERNAL_USER)
         self.router.add_queue(name)
         queue.decorate(self._host.decorators)
         if folder is not None and folder != stored:
@@ -348,22 +352,46 @@ class VirtualHost:
         self.events.act(self.name, "queue", name, "changed", told={"arguments": queue.arguments})
         return queue
 
-    def delete_queue(
-        self, queue: Queue, answer: Callable[[int], None] | None = None, *, user: str = INTERNAL_USER
-    ) -> None:
-        """Delete the queue and cancel its consumers.
+    def deleting(self, queues: Iterable[Queue]) -> Work:
+        """Delete these queues, one a step."""
+        for queue in tuple(queues):
+            yield from self.deleting_queue(queue)
+            yield
 
-        `answer` is called before that, with the number of ready messages: a client that deletes the queue that it
-        consumes from gets its answer first, as with RabbitMQ.
+    def deleting_queue(
+        self, queue: Queue, answer: Callable[[int], None] | None = None, *, user: str = INTERNAL_USER
+    ) -> Steps[None]:
+        """Delete the queue and cancel its consumers. Its messages go to its alternate exchange before, if it has one.
+
+        A queue without messages, or without an alternate exchange, is deleted in the first step; no route leads to it
+        any more, while many bindings are removed in further ones. `answer` is called when all is done, with the number
+        of ready messages; without many bindings before the consumers are cancelled: a client that deletes the queue
+        that it consumes from gets its answer first, as with RabbitMQ.
         """
-        count = queue.message_count
-        consumers = queue.everyone()
+        if not queue.deleted and queue.settings.orphan_exchange is not None and isinstance(queue, ClassicQueue):
+            yield from rerouting(queue)
+        if not queue.deleted:
+            count, consumers = queue.message_count, queue.everyone()
+            rest = self._delete_queue(queue, user)
+            if answer is not None and not rest:
+                answer(count)
+            for consumer in consumers:
+                consumer.cancelled_by_broker()
+            yield from self._unbinding(rest, INTERNAL_USER)
+            if answer is not None and rest:
+                answer(count)
+        elif answer is not None:
+            answer(0)
+
+    def _delete_queue(self, queue: Queue, user: str) -> tuple[Binding, ...]:
+        """Delete a queue but for those of its bindings that are returned; no route leads to it any more."""
         journal = queue.journal if isinstance(queue, ClassicQueue) else None
         queue.forget()
         for decorator in queue.decorators:
             decorator.deleted()
         del self.queues[queue.name]
-        self._removed(self.router.remove_queue(queue.name), INTERNAL_USER)
+        bindings = self.router.forget_queue(queue.name)
+        self._removed(self.router.unbind_some(bindings[:FEW_BINDINGS]), INTERNAL_USER)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
         if self.folders.pop(queue.name, None) is not None:
@@ -377,39 +405,13 @@ class VirtualHost:
         gone.add(queue.counts)
         queue.counts = gone
         self.events.queue_deleted(self.name, queue, user)
-        if answer is not None:
-            answer(count)
-        for consumer in consumers:
-            consumer.cancelled_by_broker()
-
-    def deleting(self, queues: Iterable[Queue]) -> Work:
-        """Delete these queues, one a step."""
-        for queue in tuple(queues):
-            yield from self.deleting_queue(queue)
-            yield
-
-    def deleting_queue(
-        self, queue: Queue, answer: Callable[[int], None] | None = None, *, user: str = INTERNAL_USER
-    ) -> Work:
-        """As `delete_queue`, but the messages go to the alternate exchange, if there is one, and many bindings are
-        removed before, in steps.
-
-        In the catalog they are removed with the queue: a broker that is killed before has all of them again.
-        """
-        if not queue.deleted:
-            yield from self._unbinding(self.router.bindings_to(to_queue(queue.name)), user)
-        if not queue.deleted and queue.settings.orphan_exchange is not None and isinstance(queue, ClassicQueue):
-            yield from rerouting(queue)
-        if not queue.deleted:
-            self.delete_queue(queue, answer, user=user)
-        elif answer is not None:
-            answer(0)
+        return bindings[FEW_BINDINGS:]
 
     def _unbinding(self, bindings: Sequence[Binding], user: str) -> Work:
-        """Remove bindings of an object that is about to be deleted, in steps, if they are many."""
-        for start in range(0, len(bindings) - FEW_BINDINGS, BINDINGS):
-            self._removed(self.router.unbind_some(bindings[start : start + BINDINGS]), user)
+        """Remove bindings of an object that is deleted, in steps."""
+        for start in range(0, len(bindings), BINDINGS):
             yield
+            self._removed(self.router.unbind_some(bindings[start : start + BINDINGS]), user)
 
     def reply_queue(self, name: str) -> Queue | None:
         """The target of a reply to `name` through the default exchange: a queue, or a channel's own address."""
@@ -440,7 +442,7 @@ class VirtualHost:
         removed = self.router.unbind(source, destination, binding_key, arguments)
         for binding in removed.bindings[:1]:  # the others are removed with their exchanges
             self.catalog.remove_binding(self._stored_binding(binding))
-        self._removed(removed, user)
+        self._removed(removed, user, asked=1)
 
     def _is_durable(self, binding: Binding) -> bool:
         """Whether both ends survive the process."""
@@ -489,23 +491,27 @@ class VirtualHost:
         self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
 
     def deleting_exchange(self, name: str, *, user: str = INTERNAL_USER) -> Work:
-        """As `delete_exchange`, but many bindings are removed before, in steps."""
+        """As `delete_exchange`, but of many bindings all but the last ones are removed before, in steps."""
         self.router.check_deletion(name)
         if self.router.has_exchange(name):
             exchange = self.router.exchange(name)
-            yield from self._unbinding((*exchange.bindings(), *self.router.bindings_to(to_exchange(name))), user)
+            bindings = (*exchange.bindings(), *self.router.bindings_to(to_exchange(name)))
+            yield from self._unbinding(bindings[:-FEW_BINDINGS], user)
             if self.router.has_exchange(name) and self.router.exchange(name) is exchange:
                 self.delete_exchange(name, if_unused=False, user=user)
 
-    def _removed(self, removed: Removed, user: str) -> None:
-        """Drop the state of deleted exchanges, and report them and the bindings deleted with them."""
+    def _removed(self, removed: Removed, user: str, *, asked: int = 0) -> None:
+        """Drop the state of deleted exchanges, and report them and the bindings deleted with them.
+
+        `asked`: so many of the bindings, the first ones, were removed for themselves.
+        """
         for name in removed.exchanges:
             self._exchange_counts.pop(name, None)
             self.catalog.remove_exchange(self.name, name)
             self._stateful.forget(name)
             self.events.exchange_deleted(self.name, name, user)
-        for binding in removed.bindings:
-            self.events.binding("deleted", self.name, binding, user)
+        for number, binding in enumerate(removed.bindings):
+            self.events.binding("deleted", self.name, binding, user, implied=number >= asked)
 
     def revoke_delayed(self, exchange: str, message_id: str) -> int:
         """Drop the messages that a delayed exchange holds under this id. Returns their number."""

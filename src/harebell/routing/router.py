@@ -102,13 +102,14 @@ class Router:
     (`harebell.routing.exchanges.exchange_types`).
     """
 
-    __slots__ = ("_exchanges", "_inbound", "_queues", "_types", "version", "vhost")
+    __slots__ = ("_exchanges", "_gone", "_inbound", "_queues", "_types", "version", "vhost")
 
     def __init__(self, vhost: str = "/", *, types: Mapping[str, ExchangeFactory] = EXCHANGE_TYPES) -> None:
         self.vhost = vhost
         self._types = types
         self.version = 0
         self._queues: dict[str, None] = {}
+        self._gone: set[str] = set()  # forgotten queues that bindings still lead to
         self._exchanges: dict[str, Exchange] = {"": DefaultExchange(self._queues)}
         self._inbound: dict[Destination, dict[BindingIdentity, Binding]] = {}
         for name, kind, internal in PREDECLARED:
@@ -152,10 +153,12 @@ class Router:
             raise AccessRefused(f"cannot publish to internal {self._called('exchange', name)}")
         return exchange
 
-    def bindings(self) -> Iterator[Binding]:
-        """All bindings, exchange by exchange, the default exchange's implicit ones first."""
-        for exchange in tuple(self._exchanges.values()):
-            yield from exchange.bindings()
+    def bindings(self, *, implicit: bool = True) -> Iterator[Binding]:
+        """All bindings, exchange by exchange, the default exchange's `implicit` ones first."""
+        for exchange in tuple(self._exchanges.values())[0 if implicit else 1 :]:
+            for binding in exchange.bindings():
+                if not self._gone or binding.destination.kind != "queue" or binding.destination.name not in self._gone:
+                    yield binding
 
     def bindings_to(self, destination: Destination) -> tuple[Binding, ...]:
         """The bindings to the destination, oldest first, without the default exchange's."""
@@ -271,10 +274,20 @@ class Router:
 
     def remove_queue(self, name: str) -> Removed:
         """Remove the queue's name and the bindings to it: what was removed, nothing when the name is unknown."""
-        if name not in self._queues:
-            return Removed()
+        return self._remove(self.forget_queue(name)) if name in self._queues else Removed()
+
+    def forget_queue(self, name: str) -> tuple[Binding, ...]:
+        """Remove the queue's name, so that no route leads to the queue any more.
+
+        Returns the bindings to it, oldest first. The caller removes them by `unbind_some`, in parts if they are many,
+        and all of them before the name is added again.
+        """
         del self._queues[name]
-        return self._remove(self.bindings_to(to_queue(name)))
+        bindings = self.bindings_to(to_queue(name))
+        if bindings:
+            self._gone.add(name)
+        self.version += 1
+        return bindings
 
     def bind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None
@@ -352,8 +365,9 @@ class Router:
         """
         start = self.exchange(exchange)
         way = walk(
-            self._exchanges, start, routing_keys, headers, properties, message, released=released, lenient=lenient
-        )
+            self._exchanges, start, routing_keys, headers, properties, message,
+            released=released, lenient=lenient, gone=self._gone,
+        )  # fmt: skip
         facts, queues = way.facts, tuple(way.queues)
         if facts is None:
             return Route(queues, True, by_headers=True)
@@ -374,7 +388,10 @@ class Router:
     ) -> Walk:
         """The walk of `route_keys` for a caller that records it: its `find` gives the destinations of each exchange."""
         start = self.exchange(exchange)
-        return walk(self._exchanges, start, routing_keys, headers, properties, message, released=released, find=find)
+        return walk(
+            self._exchanges, start, routing_keys, headers, properties, message,
+            released=released, find=find, gone=self._gone,
+        )  # fmt: skip
 
     # Internals
 
@@ -398,6 +415,8 @@ class Router:
             del inbound[binding.identity]
             if not inbound:
                 del self._inbound[binding.destination]
+                if binding.destination.kind == "queue":
+                    self._gone.discard(binding.destination.name)
             gone.append(binding)
             if source.auto_delete and not source.is_bound and source.name not in doomed:
                 doomed.append(source.name)

@@ -69,7 +69,7 @@ class Tracer:
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.bindings: tuple[Binding, ...] = tuple(binding for binding in router.bindings() if binding.source)
+        self.bindings: tuple[Binding, ...] = tuple(router.bindings(implicit=False))
         numbers: dict[str, list[int]] = {}
         for number, binding in enumerate(self.bindings):
             numbers.setdefault(binding.source, []).append(number)

@@ -15,7 +15,7 @@ result records it in its `find`, which gives the destinations of one exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, TypeAlias
 
 from harebell.errors import ChannelError
@@ -29,6 +29,7 @@ Find: TypeAlias = "Callable[[Exchange, Sequence[str], Table], Sequence[Destinati
 """A function that gives the destinations of an exchange for these keys, and the table that it depends on."""
 Read: TypeAlias = "Callable[[], Table] | None"
 
+NONE: Final[Set[str]] = frozenset()
 _KEY: Final = Dependence.KEY  # a module's name costs one look-up less per message than an enum's member
 
 
@@ -54,10 +55,12 @@ def walk(
     released: bool = False,
     lenient: bool = False,
     find: Find | None = None,
+    gone: Set[str] = NONE,
 ) -> Walk:
     """Follow a message from `start`. Without `find`, the exchanges' own `match` gives the destinations.
 
-    `message` reads headers, properties and body. `released` says that `start` has delayed the message already.
+    `message` reads headers, properties and body. `released` says that `start` has delayed the message already. `gone`
+    are queues that bindings may lead to and that are not there.
     """
     todo = [start]
     seen = {start.name, ""}
@@ -79,6 +82,8 @@ def walk(
             found = ()
             facts = facts or Facts(headers, properties, message, start.name if released else None)
             facts.only_headers = False  # so that nobody keeps this route for another message
+        if gone:
+            found = [each for each in found if each.kind != "queue" or each.name not in gone]
         if not found and at.alternate is not None:
             found = (to_exchange(at.alternate),)
         for kind, name in found:

@@ -36,20 +36,21 @@ def fill(client: Client, count: int = 3, **properties: Any) -> list[str]:
     return [str(number) for number in range(count)]
 
 
-def delete(client: Client, kit: NodeKit) -> None:
+def delete(client: Client, kit: NodeKit, *, if_unused: bool = False) -> None:
     """Delete the queue, which is answered when its messages are on disk elsewhere."""
-    client.send(1, m.QueueDelete("q"))
+    client.send(1, m.QueueDelete("q", if_unused=if_unused))
     while not client.take(m.QueueDeleteOk):
         kit.run_sync()
         kit.run_syncs()
         client.receive()
 
 
+@pytest.mark.parametrize("if_unused", [False, True])
 @pytest.mark.parametrize("exchange", ["amq.fanout", "amq.direct", "amq.topic"])
-def test_deletion(client: Client, kit: NodeKit, exchange: str) -> None:
+def test_deletion(client: Client, kit: NodeKit, exchange: str, if_unused: bool) -> None:
     declare(client, exchange=exchange)
     sent = fill(client)
-    delete(client, kit)
+    delete(client, kit, if_unused=if_unused)
     content = client.get("heir")
     assert content is not None
     assert not content.decode_properties().headers  # it did not die

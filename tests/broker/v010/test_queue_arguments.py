@@ -142,7 +142,8 @@ def test_a_delayed_auto_delete(kit: Kit, client: Client, exclusive: bool, comes:
         assert "q" not in kit.node.vhosts["/"].queues
 
 
-def test_the_alternate_exchange_of_a_queue_that_is_deleted(kit: Kit, client: Client) -> None:
+@pytest.mark.parametrize("if_unused", [False, True])
+def test_the_alternate_exchange_of_a_queue_that_is_deleted(kit: Kit, client: Client, if_unused: bool) -> None:
     client.call(c.QueueDeclare("heir"))
     client.call(c.ExchangeBind("heir", "amq.fanout", "k"))
     client.call(c.QueueDeclare("q", alternate_exchange="amq.fanout"))
@@ -150,7 +151,7 @@ def test_the_alternate_exchange_of_a_queue_that_is_deleted(kit: Kit, client: Cli
     assert result.alternate_exchange == "amq.fanout"
     for body in (b"1", b"2"):
         client.publish("q", body)
-    client.call(c.QueueDelete("q"))
+    client.call(c.QueueDelete("q", if_unused=if_unused))
     assert bodies(kit.client(), "heir") == [b"1", b"2"]
 
 

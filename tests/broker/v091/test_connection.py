@@ -14,6 +14,7 @@ from harebell.broker.v091.handshake import SILENT_CLOSE_DELAY
 from harebell.errors import ConnectionForced, NotFound
 from harebell.protocol.v091 import Properties, encode_content, methods as m
 from harebell.protocol.v091.codec import FRAME_PREFIX, PROTOCOL_HEADER, encode_frame, encode_method
+from harebell.routing.steps import complete
 from tests.broker.kit import Client, FakeTransport, NodeKit, connect
 from tests.fixtures.profiles import scaled
 
@@ -99,7 +100,7 @@ def test_hostile_bytes(node: NodeKit, stream: bytes, cut: int, logged_in: bool) 
     assert (batch.scheduled, batch.written, batch.confirming, batch.unflushed) == ([], [], [], [])
     for queue in tuple(node.node.vhosts["/"].queues.values()):
         assert not queue.consumers
-        node.node.vhosts["/"].delete_queue(queue)
+        complete(node.node.vhosts["/"].deleting_queue(queue))
 
 
 def test_a_refusal_names_what_is_not_utf_8(client: Client) -> None:

@@ -6,10 +6,13 @@ import signal
 import socket
 import sys
 
+TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 def main(address: str) -> None:
     if sys.argv[1:2] != ["-m"]:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # they wait until they can be handed on
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         arguments = sys.argv[1:]
@@ -20,8 +23,9 @@ def main(address: str) -> None:
         connection.sendall(text)
         answers = connection.makefile("rb")
         process = int(answers.readline())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in TOLD:
             signal.signal(number, lambda number, _: os.kill(process, number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
         for descriptor in (0, 1, 2):
             os.close(descriptor)  # a stream ends when the process ends it
         os._exit(int(answers.readline() or b"1"))

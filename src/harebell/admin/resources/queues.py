@@ -130,10 +130,7 @@ def delete(request: Request) -> Steps[Answer]:
         raise PreconditionFailed(f"{it} not empty")
     if request.flag("if-unused") and len(it.consumers):
         raise PreconditionFailed(f"{it} in use")
-    if request.flag("if-empty") or request.flag("if-unused"):  # what was found must still be so at the end
-        vhost.delete_queue(it, user=request.user.name)
-    else:
-        yield from vhost.deleting_queue(it, user=request.user.name)
+    yield from vhost.deleting_queue(it, user=request.user.name)
     return NO_CONTENT
 
 

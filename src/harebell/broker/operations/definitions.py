@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import harebell
 from harebell.broker.auth import Users
@@ -83,7 +83,7 @@ def importing(node: Node, definitions: Definitions, vhost: str | None = None) ->
     if vhost is not None:
         if vhost not in node.vhosts:
             raise no_vhost(vhost)
-        definitions = _moved(definitions, vhost)
+        definitions = yield from _moving(definitions, vhost)
     work = _Import(node, definitions)
     try:
         yield from work.check()
@@ -102,16 +102,16 @@ def _one_line(text: str) -> str:
     return line if len(line) <= LONGEST_REFUSAL else f"{line[:LONGEST_REFUSAL]}..."
 
 
-def _moved(definitions: Definitions, vhost: str) -> Definitions:
+def _moving(definitions: Definitions, vhost: str) -> Steps[Definitions]:
     """The definitions of one virtual host, as those of another."""
-    return Definitions(
-        parameters=tuple(replace(each, vhost=vhost) for each in definitions.parameters),
-        policies=tuple(replace(each, vhost=vhost) for each in definitions.policies),
-        operator_policies=tuple(replace(each, vhost=vhost) for each in definitions.operator_policies),
-        queues=tuple(replace(each, vhost=vhost) for each in definitions.queues),
-        exchanges=tuple(replace(each, vhost=vhost) for each in definitions.exchanges),
-        bindings=tuple(replace(each, vhost=vhost) for each in definitions.bindings),
-    )
+    moved: dict[str, tuple[Any, ...]] = {}
+    for section in ("parameters", "policies", "operator_policies", "queues", "exchanges", "bindings"):
+        records = []
+        for each in getattr(definitions, section):
+            records.append(each if each.vhost == vhost else replace(each, vhost=vhost))
+            yield
+        moved[section] = tuple(records)
+    return Definitions(**moved)  # type: ignore[arg-type]  # each section has its own records
 
 
 class _Import:
@@ -463,10 +463,10 @@ def _exchanges(vhost: VirtualHost) -> Iterable[ExchangeDefinition]:
 
 
 def _bindings(vhost: VirtualHost) -> Iterable[BindingDefinition]:
-    for each in tuple(vhost.router.bindings()):
+    for each in vhost.router.bindings(implicit=False):
         kind, name = each.destination
         queue = vhost.queues.get(name) if kind == "queue" else None
-        if each.source and not (queue is not None and queue.exclusive):
+        if queue is None or not queue.exclusive:
             yield BindingDefinition(vhost.name, each.source, name, kind, each.binding_key, json_table(each.arguments))
 
 

@@ -288,8 +288,14 @@ class Events:
     def exchange_deleted(self, vhost: str, name: str, user: str) -> None:
         self.emit("exchange.deleted", {"vhost": vhost, "name": name, "user_who_performed_action": user})
 
-    def binding(self, what: str, vhost: str, binding: Binding, user: str) -> None:
-        """Emit that the binding was created or deleted (`what`)."""
+    def binding(self, what: str, vhost: str, binding: Binding, user: str, *, implied: bool = False) -> None:
+        """Emit that the binding was created or deleted (`what`).
+
+        One that went with its queue or exchange is `implied`: the audit log has the deletion of that one alone, so that
+        the end of a queue with 20,000 bindings is one record.
+        """
+        if implied and not self.on:
+            return
         self.emit(
             f"binding.{what}",
             {
@@ -302,6 +308,7 @@ class Events:
                 "vhost": vhost,
                 "user_who_performed_action": user,
             },
+            recorded=not implied,
             arguments=binding.arguments,
         )
 

@@ -57,7 +57,6 @@ class Home(Forwarding, Protocol):
     def trace(self) -> object | None:
         """Not None while the firehose is on: then each delivery is traced."""
 
-    def delete_queue(self, queue: Queue) -> None: ...
     def deleting(self, queues: Iterable[Queue]) -> Work:
         """Delete these queues, in steps."""
 

@@ -299,9 +299,6 @@ class Topology:
         if command.if_unused and queue.consumers:
             raise PreconditionFailed(f"{queue} has subscribers")
         self._session.subscriptions.deletes(queue)
-        if command.if_empty or command.if_unused:  # what was found must still be so at the end
-            self._vhost.delete_queue(queue, user=self._session.user)
-            return None
         self._work(number, command, self._deleting_queue(number, queue))
         return LATER
 

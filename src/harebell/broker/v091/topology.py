@@ -177,11 +177,7 @@ class Topology:
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
                 raise PreconditionFailed(f"{queue} in use")
-            if method.if_empty or method.if_unused:  # what was found must still be so at the end
-                self._vhost.delete_queue(queue, answer, user=self._connection.user)
-            else:
-                work = self._vhost.deleting_queue(queue, answer, user=self._connection.user)
-                self._work(method, work)
+            self._work(method, self._vhost.deleting_queue(queue, answer, user=self._connection.user))
         else:
             answer(0)
 

@@ -306,7 +306,7 @@ class DefaultExchange(Exchange):
 
     def bindings(self) -> Iterator[Binding]:
         """The implicit bindings, as RabbitMQ lists them: source "", the queue's name as binding key."""
-        return iter([Binding("", to_queue(name), name, {}) for name in self._queues])
+        return (Binding("", to_queue(name), name, {}) for name in tuple(self._queues))
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         return tuple(dict.fromkeys(to_queue(key) for key in routing_keys if key in self._queues))
