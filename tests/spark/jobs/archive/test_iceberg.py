@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table as IcebergTable
 
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive import iceberg, iceberg_files
+from harebell.spark.jobs.archive.compaction import rewrite
 from harebell.spark.jobs.archive.iceberg import Iceberg
 from harebell.spark.jobs.archive.layout import PARTITIONS, CatalogTable, Written, read_schema
 from harebell.spark.jobs.archive.table import check_table, find_table, make_table
@@ -20,6 +25,13 @@ from harebell.spark.schema import arrow_schema
 from tests.spark.jobs.filling import data
 
 NAME = CatalogTable.of("lake.shop.messages")
+
+
+@contextmanager
+def opened(table: Iceberg) -> Iterator[IcebergTable]:
+    catalog = SqlCatalog("harebell", uri=f"sqlite:///{table.root}/_archive/catalog.db")
+    yield catalog.load_table("harebell.messages")
+    catalog.close()
 
 
 @pytest.fixture
@@ -61,6 +73,36 @@ def test_a_batch_counts_once_when_its_snapshot_is_expired(tmp_path: Path) -> Non
     assert not table.add([data(table, 1)], "w", 1)
     assert table.written("w") == Written(1, 1, 2)
     assert len(table.files()) == 3
+
+
+def test_forgotten_states_leave_nothing_behind(tmp_path: Path) -> None:
+    table = Iceberg.make(tmp_path / "archive")
+    for batch in range(30):
+        table.add([data(table, 1)], "w", batch)
+    old = table.files()
+    table.replace(old[:10], [new := rewrite(table.root, old[:10])])
+    table.forget(3600.0)
+    with opened(table) as read:
+        assert len(read.snapshots()) == 31
+    table.forget(0.0)
+    with opened(table) as read:
+        (last,) = read.snapshots()
+        named = {last.manifest_list, *(each.manifest_path for each in last.manifests(read.io))}
+        assert read.scan().to_arrow().num_rows == 30
+    metadata = table.root / "metadata"
+    young = set(metadata.glob("*.avro"))
+    assert len(young) > 30, "of a commit that is at work, for all that this one knows"
+    for each in young:
+        os.utime(each, (time.time() - 2 * 24 * 3600,) * 2)
+    table.forget(0.0)
+    assert {f"file://{each}" for each in metadata.glob("*.avro")} == named
+    assert table.files() == sorted([*old[10:], new])
+    assert table.expired(0.0) == [file.path for file in old[:10]], "the last snapshot has exchanged them"
+    assert not table.add([data(table, 1)], "w", 29)
+    assert table.add([data(table, 1)], "w", 30)
+    table.forget(0.0)
+    assert table.expired(0.0) == []
+    assert sum(file.rows for file in table.files()) == 31
 
 
 def test_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

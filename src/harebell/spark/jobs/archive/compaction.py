@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from harebell.errors import DataLoss, InvalidArgument
 from harebell.spark.jobs.archive.files import FileWriter
-from harebell.spark.jobs.archive.layout import PARTITIONS, DataFile, Table, stored_arrow
+from harebell.spark.jobs.archive.layout import ORPHAN_SECONDS, PARTITIONS, DataFile, Table, stored_arrow
 from harebell.spark.jobs.archive.table import find_table
 from harebell.spark.jobs.failures import unwrapped_errors
 from harebell.spark.schema import project
@@ -35,7 +35,6 @@ __all__ = ["Compacted", "clean", "compact", "plan", "rewrite", "small_files"]
 
 TARGET_BYTES: Final = 128 << 20
 KEEP_SECONDS: Final = 3600.0
-ORPHAN_SECONDS: Final = 24 * 3600.0
 MANY: Final = 500  # data files that one task reads into one: bounds what a crash repeats
 AT_ONCE: Final = 64  # groups exchanged by one commit: what a crash makes again
 BATCH_ROWS: Final = 20_000
@@ -132,7 +131,10 @@ def rewrite(root: Path, group: Sequence[DataFile]) -> DataFile:
 
 
 def clean(table: Table, keep: float = KEEP_SECONDS) -> int:
-    """Deletes data files that do not count: exchanged `keep` seconds ago, or never committed in a day; how many."""
+    """Deletes data files that do not count: exchanged `keep` seconds ago, or never committed in a day; how many.
+
+    Then the log drops its states from before that, in which these files counted.
+    """
     live = {file.path for file in table.files()}
     old = set(table.expired(keep))
     waiting = set(table.expired(0.0)) - old
@@ -144,6 +146,7 @@ def clean(table: Table, keep: float = KEEP_SECONDS) -> int:
         if name in old or time.time() - file.stat().st_mtime > ORPHAN_SECONDS:
             file.unlink(missing_ok=True)
             deleted += 1
+    table.forget(keep)
     return deleted
 
 

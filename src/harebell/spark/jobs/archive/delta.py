@@ -62,6 +62,9 @@ class Delta:
         hours = int(seconds // 3600)
         return sorted(self._table().vacuum(hours, dry_run=True, enforce_retention_duration=False))
 
+    def forget(self, seconds: float) -> None:
+        """Nothing: Delta's checkpoints drop the commits before them, after the table's retention."""
+
     def add(self, files: Sequence[DataFile], writer: str, batch: int) -> bool:
         from deltalake import CommitProperties, Transaction
 

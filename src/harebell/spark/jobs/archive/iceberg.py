@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 from harebell.errors import DataLoss, InvalidArgument, MissingDependency
 from harebell.spark.jobs.archive.layout import (
     ICEBERG_NAME,
+    ORPHAN_SECONDS,
     OWN,
     PARTITIONS,
     CatalogTable,
@@ -130,6 +131,34 @@ class Iceberg:
                             found.add(self._record(entry.data_file).path)
             found -= {self._record(file).path for file in _files(table)}
         return sorted(found)
+
+    def forget(self, seconds: float) -> None:
+        """Expires snapshots, and deletes metadata that no snapshot names, after ORPHAN_SECONDS."""
+        from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+        before = (time.time() - seconds) * 1000
+
+        def change(table: IcebergTable, commit: Transaction) -> bool:
+            heads = {head.snapshot_id for head in table.metadata.refs.values()}
+            old = [
+                each.snapshot_id
+                for each in table.metadata.snapshots
+                if each.timestamp_ms <= before and each.snapshot_id not in heads
+            ]
+            if old:
+                with ExpireSnapshots(commit) as expiry:
+                    expiry.by_ids(old)
+            return bool(old)
+
+        self._commit(change)
+        named = set[str]()
+        with self._opened() as table:
+            for snapshot in table.metadata.snapshots:
+                named.add(snapshot.manifest_list.rpartition("/")[2])
+                named |= {each.manifest_path.rpartition("/")[2] for each in snapshot.manifests(table.io)}
+        for file in (self.root / "metadata").glob("*.avro"):
+            if file.name not in named and time.time() - file.stat().st_mtime > ORPHAN_SECONDS:
+                file.unlink(missing_ok=True)
 
     def add(self, files: Sequence[DataFile], writer: str, batch: int) -> bool:
         rows = sum(file.rows for file in files)

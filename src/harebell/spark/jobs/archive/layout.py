@@ -34,6 +34,7 @@ Format = Literal["parquet", "delta", "iceberg"]
 
 OWN: Final = "_archive"
 ICEBERG_NAME: Final = "iceberg.json"  # in OWN: the name of an Iceberg archive's table
+ORPHAN_SECONDS: Final = 24 * 3600.0  # after which a file that the log does not name is no running batch's
 PARTITIONS: Final = ("archive_day", "archive_key", "archive_queue")
 NO_NAME: Final = "-"  # the folder of an empty routing key
 LONGEST_NAME: Final = 80
@@ -114,6 +115,13 @@ class Table(Protocol):
 
     def expired(self, seconds: float) -> list[str]:
         """The paths that were exchanged longer ago than that, and may be deleted."""
+        ...
+
+    def forget(self, seconds: float) -> None:
+        """Drops what the log keeps of its states from longer ago than that; `expired` does not name their files then.
+
+        Not the last state, and nothing that exactly-once writing needs.
+        """
         ...
 
 

@@ -96,6 +96,9 @@ class Manifest:
         before = time.time() - seconds
         return sorted(path for path, at in self.state().removed.items() if at <= before)
 
+    def forget(self, seconds: float) -> None:
+        """Nothing: a checkpoint drops the commits before it."""
+
     def add(self, files: Sequence[DataFile], writer: str, batch: int) -> bool:
         def commit(state: State) -> dict[str, Any] | None:
             last = state.writers.get(writer)
