@@ -36,6 +36,28 @@ pytestmark = [
 
 LABELS = 'job="harebell", instance="one"'
 OBJECT = 'job="harebell-per-object", instance="one", vhost="/", queue="q"'
+# What RabbitMQ's own dashboard "RabbitMQ-Overview" asks for, each joined to the node's identity.
+LEVELS: Final = (
+    "build_info", "channels", "connections", "consumers", "disk_space_available_bytes", "global_consumers",
+    "global_publishers", "process_max_fds", "process_max_tcp_sockets", "process_open_fds", "process_open_tcp_sockets",
+    "process_resident_memory_bytes", "queue_messages_ready", "queue_messages_unacked", "queues",
+    "resident_memory_limit_bytes",
+)  # fmt: skip
+COUNTERS: Final = (
+    *(f"{each}_total" for each in (
+        "channels_closed", "channels_opened", "connections_closed", "connections_opened", "queues_created",
+        "queues_declared", "queues_deleted",
+    )),
+    *(f"global_messages_{each}_total" for each in (
+        "acknowledged", "confirmed", "delivered", "delivered_consume_auto_ack", "delivered_consume_manual_ack",
+        "delivered_get_auto_ack", "delivered_get_manual_ack", "get_empty", "received", "received_confirm",
+        "redelivered", "routed", "unroutable_dropped", "unroutable_returned",
+    )),
+)  # fmt: skip
+IDENTITY: Final = (
+    "* on(instance, job) group_left(rabbitmq_cluster, rabbitmq_node) "
+    'rabbitmq_identity_info{rabbitmq_cluster=~".+", namespace="", rabbitmq_endpoint="aggregated"}'
+)
 SYNC, LAG = "harebell_sync_seconds_bucket", "harebell_loop_lag_seconds_bucket"
 GLOBAL = "rabbitmq_global_messages"
 
@@ -242,6 +264,14 @@ def expressions() -> list[str]:
     return filled
 
 
+def overview() -> list[str]:
+    """The queries of RabbitMQ's own dashboard."""
+    return [
+        *(f"sum(rabbitmq_{name} {IDENTITY}) by (rabbitmq_node)" for name in LEVELS),
+        *(f"sum(rate(rabbitmq_{name}[60s]) {IDENTITY}) by (rabbitmq_node)" for name in COUNTERS),
+    ]
+
+
 def make_traffic(wire: Wire, rounds: int) -> None:
     """Something of everything that the dashboard shows."""
     for _ in range(rounds):
@@ -260,7 +290,7 @@ def test_no_panel_is_empty(own: ApiThread, tmp_path: Path) -> None:
             before = f'count_over_time(up{{job="harebell-per-object"}}[1m]) > {2 * scrape + 2}'
             prometheus.wait(before)
         empty = []
-        for expression in expressions():
+        for expression in (*expressions(), *overview()):
             samples = prometheus.query(expression)
             if not samples or any(math.isnan(float(sample["value"][1])) for sample in samples):
                 empty.append(expression)
