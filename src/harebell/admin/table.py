@@ -228,7 +228,7 @@ SHOVELS: Final = (
 
 WATCHING: Final = (
     Endpoint("GET", "/api/audit", M, audit.listed, "Who changed what, from where, newest first: an administrator sees all, others what is of their virtual hosts", rabbitmq=False, query=f"user, vhost, kind, act, outcome, since, until, {LISTED}"),
-    Endpoint("GET", "/api/events", M, events.stream, "Server-sent events without an end: rows of objects with their rates, and changes", rabbitmq=False, query="topics", listens=True),
+    Endpoint("GET", "/api/events", M, events.stream, "Server-sent events without an end: rows of objects with their rates, changes, and acts of the audit log", rabbitmq=False, query="topics", listens=True),
 )  # fmt: skip
 METRICS: Final = (
     Endpoint("GET", "/metrics", MONITORING, metrics.aggregated, "Metrics for Prometheus: the sums of all objects"),

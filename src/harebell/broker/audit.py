@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import MappingProxyType
@@ -96,11 +96,15 @@ class Act(NamedTuple):
 
 
 class AuditLog:
-    """The latest acts, the oldest first; `records` and `bytes` are the most that are kept."""
+    """The latest acts, the oldest first; `records` and `bytes` are the most that are kept.
+
+    `number` is that of the last one; `wake` is called after each.
+    """
 
     def __init__(self, records: int = RECORDS, bytes: int = BYTES) -> None:
         self.acts: deque[Act] = deque()
-        self.size = self._number = 0
+        self.size = self.number = 0
+        self.wake: Callable[[], None] | None = None
         self._records, self._bytes = records, bytes
 
     def add(
@@ -115,19 +119,21 @@ class AuditLog:
         refused: str = "",
         details: str = "{}",
     ) -> None:
-        self._number += 1
+        self.number += 1
         outcome = "refused" if refused else "done"
         if len(details) > DETAILS:
             details = json.dumps({"characters": len(details)})
         user, peer, protocol = origin
         made = Act(
-            self._number, at, user[:TEXT], peer, protocol, vhost[:TEXT], kind, name[:TEXT], act, outcome,
+            self.number, at, user[:TEXT], peer, protocol, vhost[:TEXT], kind, name[:TEXT], act, outcome,
             refused[:TEXT], details,
         )  # fmt: skip
         self.acts.append(made)
         self.size += made.size
         while len(self.acts) > self._records or self.size > self._bytes:
             self.size -= self.acts.popleft().size
+        if self.wake is not None:
+            self.wake()
 
     def add_event(
         self,

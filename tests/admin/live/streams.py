@@ -13,7 +13,7 @@ from tests.wire import PATIENCE
 
 
 class Watch:
-    """The stream of some topics. `rows` are those of each topic by id; `changes` the names of changes, in order."""
+    """The stream of some topics. `rows` are those of each topic by id; `changes` and `acts` in their order."""
 
     def __init__(self, api: Api, *topics: str, headers: Mapping[str, str] | None = None) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=PATIENCE)
@@ -27,6 +27,8 @@ class Watch:
         self.complete = set[str]()
         self.resets = 0
         self.changes = list[dict[str, Any]]()
+        self.acts = list[dict[str, Any]]()
+        self.lost = 0
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -73,6 +75,10 @@ class Watch:
                     del rows[number]
             case "change":
                 self.changes.append(data)
+            case "act":
+                self.acts.append(data)
+            case "lost":
+                self.lost += 1
             case "end":
                 self.ended = True
 

@@ -1,4 +1,5 @@
-"""Streams of what changes: rows of boards every PERIOD seconds, and changes as they happen, as server-sent events.
+"""Streams of what changes: rows of boards every PERIOD seconds, and changes and acts as they happen, as server-sent
+events.
 
 Rules:
 
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from harebell.admin.answers import encode
 from harebell.admin.history.counts import Counts
+from harebell.admin.live.acts import Acts
 from harebell.admin.live.board import Board
 from harebell.admin.live.changes import Changes
 from harebell.admin.live.kinds import BY_USER, NODE, kinds
@@ -27,18 +29,39 @@ from harebell.broker.node import Node
 from harebell.broker.timers import Timer
 from harebell.routing.steps import Steps
 
-__all__ = ["CHANGES", "PERIOD", "Feed"]
+__all__ = ["AUDIT", "CHANGES", "PERIOD", "Feed"]
 
 CHANGES: Final = "changes"
 """The topic of the broker's events."""
+AUDIT: Final = "audit"
+"""The topic of the acts of the audit log."""
+EVENTS: Final = {CHANGES: "change", AUDIT: "act"}  # the topics that have no rows, and the name of each event
 PERIOD: Final = 2.0  # seconds between two looks
 HEARTBEAT: Final = 15.0  # seconds without an event until a comment is sent, which finds a client that has left
-TOGETHER: Final = 0.1  # seconds of changes that are sent together
+TOGETHER: Final = 0.1  # seconds of changes or acts that are sent together
 
 
 def event(name: str, data: bytes) -> bytes:
     """A server-sent event; the data are JSON, which has no line ends."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+class _Event(Protocol):
+    """Something that happened, as JSON."""
+
+    @property
+    def text(self) -> bytes: ...
+    def is_for(self, user: User) -> bool: ...
+
+
+class _Events(Protocol):
+    """A topic without rows. What happens has numbers; it is noted while anybody listens."""
+
+    @property
+    def number(self) -> int: ...
+    def listen(self) -> None: ...
+    def leave(self) -> None: ...
+    def after(self, number: int) -> tuple[Sequence[_Event], bool]: ...
 
 
 class _Listener:
@@ -48,7 +71,7 @@ class _Listener:
         self.topics = topics
         self.woken = asyncio.Event()
         self.seen: dict[str, tuple[int, Collection[str] | None]] = {}  # of each board: look, groups
-        self.change = 0
+        self.told = {name: 0 for name in topics if name in EVENTS}  # the number of the last one
 
 
 class Feed:
@@ -66,7 +89,9 @@ class Feed:
     ) -> None:
         self._node, self._counts = node, counts
         self._boards = {kind.topic: Board(kind) for kind in kinds(node, counts, gauges, lambda: int(clock() * 1000))}
-        self._changes = Changes(node, self._changed, clock)
+        self._events: dict[str, _Events] = {
+            CHANGES: Changes(node, self._happened, clock), AUDIT: Acts(node.events.audit, self._happened),
+        }  # fmt: skip
         self._listeners: set[_Listener] = set()
         self._timer: Timer | None = None
         self._looked = 0.0
@@ -76,7 +101,7 @@ class Feed:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return (*self._boards, CHANGES)
+        return (*self._boards, *self._events)
 
     @property
     def listeners(self) -> int:
@@ -87,7 +112,7 @@ class Feed:
         listener = _Listener(topics)
         self._join(listener)
         try:
-            yield event("topics", encode({name: self._boards[name].about for name in topics if name != CHANGES}))
+            yield event("topics", encode({name: self._boards[name].about for name in topics if name in self._boards}))
             while holds() and not self._stopped:
                 for name in topics:
                     for part in self._parts(listener, user, name):
@@ -105,14 +130,14 @@ class Feed:
 
     def _parts(self, listener: _Listener, user: User, name: str) -> Iterator[bytes]:
         """What the stream has not been told of a topic."""
-        if name == CHANGES:
-            changes, lost = self._changes.after(listener.change)
-            listener.change = self._changes.number
+        if name in EVENTS:
+            happened, lost = self._events[name].after(listener.told[name])
+            listener.told[name] = self._events[name].number
             if lost:
                 yield event("lost", b"{}")
-            for each in changes:
+            for each in happened:
                 if each.is_for(user):
-                    yield event("change", each.text)
+                    yield event(EVENTS[name], each.text)
             return
         board, groups = self._boards[name], _groups(user, name)
         seen = listener.seen.get(name)
@@ -139,17 +164,17 @@ class Feed:
 
     def _join(self, listener: _Listener) -> None:
         self._listeners.add(listener)
-        if CHANGES in listener.topics:
-            self._changes.listen()
-            listener.change = self._changes.number
-        if any(name != CHANGES and not self._boards[name].number for name in listener.topics):
+        for name in listener.told:
+            self._events[name].listen()
+            listener.told[name] = self._events[name].number
+        if any(name in self._boards and not self._boards[name].number for name in listener.topics):
             self._look_now()
         listener.woken.set()
 
     def _leave(self, listener: _Listener) -> None:
         self._listeners.discard(listener)
-        if CHANGES in listener.topics:
-            self._changes.leave()
+        for name in listener.told:
+            self._events[name].leave()
         wanted = self._wanted()
         for name, board in self._boards.items():
             if name not in wanted:
@@ -159,7 +184,7 @@ class Feed:
             self._timer = None
 
     def _wanted(self) -> set[str]:
-        return {name for each in self._listeners for name in each.topics if name != CHANGES}
+        return {name for each in self._listeners for name in each.topics if name in self._boards}
 
     def _look_now(self) -> None:
         """Look as soon as possible, also at boards that nobody listened to yet."""
@@ -198,14 +223,14 @@ class Feed:
         elif self._wanted():
             self._timer = node.timers.at(node.timers.now() + round(PERIOD * 1000), self._ring)
 
-    def _changed(self) -> None:
-        """A change was noted: tell it, with those that follow at once."""
+    def _happened(self) -> None:
+        """A change or an act was noted: tell it, with those that follow at once."""
         if self._together is None:
             self._together = asyncio.get_running_loop().call_later(TOGETHER, self._tell)
 
     def _tell(self) -> None:
         self._together = None
-        self._wake(each for each in self._listeners if CHANGES in each.topics)
+        self._wake(each for each in self._listeners if each.told)
 
     def _wake(self, listeners: Iterable[_Listener]) -> None:
         for each in listeners:

@@ -1,19 +1,13 @@
-"""The audit log: its records, newest first, for those who may see them.
-
-An administrator sees all records; others see those of the virtual hosts that they have permissions in, without users,
-permissions and logins.
-"""
+"""The audit log: its records, newest first, for those who may see them."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from harebell.admin.answers import Answer, bad_request
 from harebell.admin.http.requests import Request
 from harebell.admin.listing import Listing
-from harebell.admin.login.users import User
+from harebell.admin.live.acts import record, sees
 from harebell.broker.audit import Act
 from harebell.routing.steps import Steps
 
@@ -21,16 +15,6 @@ __all__ = ["listed"]
 
 STEP: Final = 512  # records looked at in one step
 EXACT: Final = ("user", "vhost", "kind", "act", "outcome")
-OF_USERS: Final = frozenset({"user", "user.limits", "user.tags", "permission", "topic.permission", "login"})
-
-
-def record(it: Act) -> dict[str, Any]:
-    return {
-        "number": it.number, "at": it.at, "user": it.user, "peer": it.peer, "protocol": it.protocol, "vhost": it.vhost,
-        "kind": it.kind, "name": it.name, "act": it.act, "outcome": it.outcome, "reason": it.reason,
-        "details": msgspec.Raw(it.details.encode()),
-    }  # fmt: skip
-
 
 LISTING: Final[Listing[Act]] = Listing(shape=record, order=lambda it: -it.number, name=lambda it: it.name)
 
@@ -45,14 +29,10 @@ def listed(request: Request) -> Steps[Answer]:
     for number, it in enumerate(tuple(request.node.events.audit.acts)):
         if not number % STEP:
             yield
-        if since <= it.at <= until and name in it.name.lower() and _sees(user, it):
+        if since <= it.at <= until and name in it.name.lower() and sees(user, it):
             if all(getattr(it, field) == value for field, value in wanted):
                 found.append(it)
     return (yield from LISTING.answer(request, found))
-
-
-def _sees(user: User, it: Act) -> bool:
-    return user.administers or (it.kind not in OF_USERS and it.vhost != "" and user.enters(it.vhost))
 
 
 def _time(query: Any, name: str, default: int) -> int:
