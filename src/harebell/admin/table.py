@@ -25,6 +25,7 @@ from harebell.admin.resources import (
     permissions,
     queues,
     redrive,
+    refusals,
     rules,
     shovels,
     single_messages,
@@ -227,6 +228,7 @@ SHOVELS: Final = (
 )  # fmt: skip
 
 WATCHING: Final = (
+    Endpoint("GET", "/api/refusals", M, refusals.listed, "What permissions did not allow, latest first, and the smallest grant that would: an administrator sees all, others their own", rabbitmq=False, query=LISTED),
     Endpoint("GET", "/api/audit", M, audit.listed, "Who changed what, from where, newest first: an administrator sees all, others what is of their virtual hosts", rabbitmq=False, query=f"user, vhost, kind, act, outcome, since, until, {LISTED}"),
     Endpoint("GET", "/api/events", M, events.stream, "Server-sent events without an end: rows of objects with their rates, changes, and acts of the audit log", rabbitmq=False, query="topics", listens=True),
 )  # fmt: skip

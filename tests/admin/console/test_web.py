@@ -140,9 +140,13 @@ def browser(chromium: Any) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[ApiThread]:
-    """A broker with an object of each kind whose name is EVIL, and a consumer that has its prefetch."""
+    """A broker with an object of each kind whose name is EVIL, a consumer that has its prefetch, and a refusal."""
     with ApiThread() as serving:
         furnish(serving.api())
+        with Wire(serving.port).log_in(user=EVIL, password=EVIL, vhost=EVIL) as wire:
+            wire.channel()
+            wire.publish(EVIL, EVIL, b"")
+            wire.call(1, m.BasicQos(0, 1, global_=False), m.ChannelClose)
         client = {"capabilities": CAPABILITIES, "connection_name": EVIL, "product": EVIL}
         with Wire(serving.port).log_in(vhost=EVIL, properties=client) as wire:  # type: ignore[arg-type]
             wire.channel()
@@ -164,6 +168,7 @@ def furnish(api: Api) -> None:
         f"permissions/{name}/guest": all_of_it,
         f"permissions/{name}/{name}": all_of_it,
         f"topic-permissions/{name}/{name}": {"exchange": "amq.topic", "write": ".*", "read": ".*"},
+        f"topic-permissions/{name}/{name}/": {"exchange": EVIL, "write": f"^{{username}}x{EVIL}", "read": ".*"},
         f"exchanges/{name}/{name}": {"type": "topic", "arguments": {"alternate-exchange": EVIL, EVIL: EVIL}},
         f"queues/{name}/{name}": {"durable": True, "arguments": {"x-dead-letter-exchange": EVIL, EVIL: EVIL}},
         f"queues/{name}/{name}s": {"durable": True, "arguments": {"x-queue-type": "stream"}},
@@ -435,6 +440,26 @@ def test_the_topology_is_drawn_searched_opened_and_saved(browser: Browser, own: 
     panel.get_by_text("Unacknowledged").wait_for()
     panel.get_by_role("link", name="Open its page").click()
     page.get_by_role("heading", name="lonely", exact=True).wait_for()
+    browser.check()
+
+
+def test_what_was_refused_is_allowed_by_the_grant_that_is_offered(browser: Browser, own: ApiThread) -> None:
+    api, page = own.api(), browser.page
+    own.add_user("ann", "management")
+    api.put("/api/permissions/%2F/ann", {"configure": "^mine$", "write": "", "read": ""})
+    with Wire(own.port).log_in(user="ann", password="ann") as wire:
+        wire.channel()
+        wire.call(1, m.QueueDeclare("orders.eu"), m.ChannelClose)
+    browser.log_in(own.management.url)
+    browser.go("users/ann", "Refused lately")
+    refused = page.get_by_role("table", name="Refused lately")
+    row = refused.get_by_role("row").filter(has_text="orders.eu")
+    assert [text in row.inner_text() for text in ("declare-queue", "configure ^mine$")] == [True] * 2
+    row.get_by_role("button", name="Allow it").click()
+    page.get_by_role("button", name="Set", exact=True).click()
+    refused.get_by_text("allowed now").wait_for()
+    assert api.get("/api/permissions/%2F/ann")["configure"] == r"^mine$|^orders\.eu$"
+    browser.go("audit", "Refused lately")
     browser.check()
 
 

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from harebell.broker.auth.acts import ACTS, Right
+from harebell.broker.auth.refusals import Refusal
 from harebell.broker.auth.users import Users, found, topic_pattern
 from harebell.errors import AccessRefused, InvalidArgument
 from harebell.routing import Destination, Router, to_exchange, to_queue
@@ -147,8 +148,10 @@ class Access:
         for need in ACTS[act]:
             resource = resources.get(need.of)
             if resource is not None and not self._has(need.right, resource):
+                name = _checked_name(resource)
+                self._users.refusals.note(Refusal(self.user, self.vhost, act, need.right, resource.kind, name))
                 raise AccessRefused(
-                    f"{need.right} access to {resource.kind} '{_checked_name(resource)}' in vhost '{self.vhost}' "
+                    f"{need.right} access to {resource.kind} '{name}' in vhost '{self.vhost}' "
                     f"refused for user '{self.user}'"
                 )
 
@@ -172,6 +175,9 @@ class Access:
                 pattern = topic_pattern(permission, permission.write if need.right == "write" else permission.read)
                 for key in keys:
                     if not found(pattern, key):
+                        self._users.refusals.note(
+                            Refusal(self.user, self.vhost, act, need.right, "topic", key, exchange.name)
+                        )
                         raise AccessRefused(
                             f"{need.right} access to topic '{key}' in exchange '{exchange.name}' "
                             f"in vhost '{self.vhost}' refused for user '{self.user}'"

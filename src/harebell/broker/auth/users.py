@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT, check_hash, hash_password
+from harebell.broker.auth.refusals import Refusals
 from harebell.broker.auth.scram import make_keys, parse_keys
 from harebell.broker.patterns import PATTERNS
 from harebell.errors import InvalidArgument, NotFound
@@ -61,7 +62,8 @@ class Users:
     """All users and permissions of the broker.
 
     `users` are by name, `permissions` by vhost and user, `topic_permissions` by vhost, user and exchange. Callers may
-    read them, and change them by the methods only. `watcher` is notified of changes.
+    read them, and change them by the methods only. `watcher` is notified of changes. `refusals` are what their
+    permissions did not allow.
     """
 
     def __init__(self) -> None:
@@ -70,6 +72,7 @@ class Users:
         self.topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
         self.loopback_users = {"guest"}
         self.watcher = UserWatcher()
+        self.refusals = Refusals()
         self._scram_iterations: tuple[int, ...] | None = None
         self.put(make_user("guest", "guest", ("administrator",), RABBITMQ_SHA256))
         self.set_permission(Permission("/", "guest", ".*", ".*", ".*"))

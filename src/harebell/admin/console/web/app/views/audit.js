@@ -7,6 +7,7 @@ import { useLoaded } from "../core/load.js";
 import { link } from "../core/router.js";
 import { Failure, Tag, value } from "../parts/small.js";
 import { DataTable } from "../parts/table.js";
+import { Refusals } from "./refusals.js";
 
 const LATEST = 500;
 const WHERE = `${path("audit")}?page=1&page_size=${LATEST}`;
@@ -38,5 +39,6 @@ export function Audit() {
   const all = page.total_count > page.items.length ? `The latest ${page.items.length} of ${page.total_count}.` : "Since the broker's start, as far as they are kept.";
   return html`<header><div><h1>Audit log</h1><span class="soft">${all}</span></div><button onClick=${found.again}>Load again</button></header>
     <${Failure} error=${found.error} again=${found.again} />
+    <${Refusals} />
     <${DataTable} id="audit" label="Audit log" rows=${page.items} columns=${COLUMNS} keyOf=${(row) => String(row.number)} word="record" complete=${!found.loading} defaultSort="-at" empty="Nothing was changed or refused." />`;
 }

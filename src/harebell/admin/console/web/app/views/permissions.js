@@ -50,10 +50,10 @@ function clear(row) {
   });
 }
 
-export function grantTopic({ user, vhost = "/" }) {
+export function grantTopic({ user, vhost = "/", exchange = "amq.topic", write = ".*", read = ".*" }) {
   const vhosts = topic("vhosts").list.map((row) => row.name).sort();
   ask({
-    title: `Topic permission of ${user}`, verb: "Set", values: { vhost, exchange: "amq.topic", write: ".*", read: ".*" },
+    title: `Topic permission of ${user}`, verb: "Set", values: { vhost, exchange, write, read },
     fields: [
       { name: "vhost", label: "Virtual host", type: "select", options: vhosts }, { name: "exchange", label: "Topic exchange", required: true },
       { name: "write", label: "Write: routing keys", hint: "{username} and {vhost} stand for those of the connection." }, { name: "read", label: "Read: binding keys" },

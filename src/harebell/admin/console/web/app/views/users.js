@@ -11,6 +11,7 @@ import { Facts, Failure, Note, Panel, Tag } from "../parts/small.js";
 import { DataTable } from "../parts/table.js";
 import { Limits } from "./limits.js";
 import { PermissionTable, TopicPermissionTable, grant, grantTopic } from "./permissions.js";
+import { Refusals } from "./refusals.js";
 
 const TAGS = ["administrator", "monitoring", "policymaker", "management", "impersonator"];
 const LONG = 24; // characters of a password that is made here
@@ -88,5 +89,6 @@ export function User({ parts: [name] }) {
         <p><a href=${link("connections", { q: `user:=${name}` })}>Its connections</a></p>`}</${Panel}>
       <${Limits} kind="user" name=${name} names=${{ "max-connections": "Connections", "max-channels": "Channels" }} /></div>
     <${Panel} title="Permissions" actions=${html`<button onClick=${() => grant({ user: name })}>Grant…</button>`}><${PermissionTable} rows=${permissions.value || []} by="vhost" /></${Panel}>
-    <${Panel} title="Topic permissions" actions=${html`<button onClick=${() => grantTopic({ user: name })}>Set…</button>`}><${TopicPermissionTable} rows=${topics.value || []} /></${Panel}>`;
+    <${Panel} title="Topic permissions" actions=${html`<button onClick=${() => grantTopic({ user: name })}>Set…</button>`}><${TopicPermissionTable} rows=${topics.value || []} /></${Panel}>
+    <${Refusals} user=${name} />`;
 }
