@@ -220,8 +220,8 @@ def test_every_view_with_hostile_names_in_every_look(browser: Browser, hostile: 
             page.emulate_media(color_scheme=scheme)
             page.set_viewport_size({"width": width, "height": 800})
             wait_until(page, "scheme => document.documentElement.dataset.theme === scheme", arg=scheme)
-            across = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-            assert across[0] <= across[1], (place, look)
+            # Charts take their width a moment later.
+            wait_until(page, "() => document.documentElement.scrollWidth <= innerWidth", about=(place, look))
             if PICTURES:
                 page.wait_for_timeout(300)
                 page.screenshot(
@@ -303,11 +303,11 @@ def test_with_the_keyboard_alone(browser: Browser, own: ApiThread) -> None:
     browser.check("401 (Unauthorized)")
 
 
-def wait_until(page: Any, expression: str, arg: object = None) -> None:
+def wait_until(page: Any, expression: str, arg: object = None, about: object = None) -> None:
     """Wait until this is so in the page; its policy forbids what playwright's own `wait_for_function` does."""
     end = time.monotonic() + PATIENCE / 1000
     while not page.evaluate(expression, arg):
-        assert time.monotonic() < end, expression
+        assert time.monotonic() < end, (expression, about)
         time.sleep(0.05)
 
 
