@@ -22,6 +22,7 @@ EVENTLESS: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("DELETE", "/api/queues/{vhost}/{queue}/messages/{position}"): ("queue", "message.deleted"),
     ("POST", "/api/queues/{vhost}/{queue}/messages/{position}/copy"): ("queue", "message.copied"),
     ("POST", "/api/queues/{vhost}/{queue}/messages/{position}/move"): ("queue", "message.moved"),
+    ("POST", "/api/queues/{vhost}/{queue}/move"): ("queue", "messages.moved"),
     ("POST", "/api/queues/{vhost}/{queue}/redrive"): ("queue", "redriven"),
     ("DELETE", "/api/exchanges/{vhost}/{exchange}/delayed/{number}"): ("exchange", "delayed.deleted"),
     ("DELETE", "/api/exchanges/{vhost}/{exchange}/delayed/ids/{id}"): ("exchange", "delayed.deleted"),

@@ -443,6 +443,28 @@ def test_the_topology_is_drawn_searched_opened_and_saved(browser: Browser, own: 
     browser.check()
 
 
+def test_a_purge_is_undone(browser: Browser, own: ApiThread) -> None:
+    api, page = own.api(), browser.page
+    api.put("/api/queues/%2F/orders")
+    for number in range(3):
+        body = {"properties": {}, "routing_key": "orders", "payload": str(number), "payload_encoding": "string"}
+        assert api("POST", "/api/exchanges/%2F/amq.default/publish", body).status == 200
+    browser.log_in(own.management.url)
+    browser.go("queues/%2F/orders", "orders")
+    page.get_by_role("button", name="Purge…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("3 messages").wait_for()
+    assert dialog.get_by_role("checkbox").is_checked()
+    dialog.get_by_role("button", name="Purge", exact=True).click()
+    page.get_by_role("button", name="Undo").wait_for()
+    assert api.get("/api/queues/%2F/orders")["messages"] == 0
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("3 messages given back").wait_for()
+    assert [each["payload"] for each in api.get("/api/queues/%2F/orders/browse")["items"]] == ["0", "1", "2"]
+    assert [each["name"] for each in api.get("/api/queues")] == ["orders"]
+    browser.check()
+
+
 def test_what_was_refused_is_allowed_by_the_grant_that_is_offered(browser: Browser, own: ApiThread) -> None:
     api, page = own.api(), browser.page
     own.add_user("ann", "management")

@@ -132,6 +132,7 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("POST", "/api/queues/{vhost}/{queue}/messages/{position}/copy", ONE + "/messages/{AT}/copy", TO),
     ("POST", "/api/queues/{vhost}/{queue}/messages/{position}/move", ONE + "/messages/{AT}/move", TO),
     ("DELETE", "/api/queues/{vhost}/{queue}/messages/{position}", ONE + "/messages/{AT}", None),
+    ("POST", "/api/queues/{vhost}/{queue}/move", ONE + "/move", {**TO, "limit": 1}),
     ("POST", "/api/queues/{vhost}/{queue}/redrive", ONE + "/redrive", {}),
     ("DELETE", "/api/queues/{vhost}/{queue}/contents", ONE + "/contents", None),
     ("DELETE", "/api/queues/{vhost}/{queue}", ONE, None),

@@ -9,6 +9,7 @@ from harebell.admin.answers import Answer, bad_request, not_found
 from harebell.admin.history.ranges import ranges_of
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
+from harebell.admin.resources.moves import purge_kept
 from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, created, queue_of
 from harebell.admin.shapes.queues import queue, queue_alone
 from harebell.broker.queues.base import Queue
@@ -135,6 +136,9 @@ def delete(request: Request) -> Steps[Answer]:
 
 
 def purge(request: Request) -> Steps[Answer]:
+    """Drop the ready messages; with `keep`, move them into a queue that is there for so many seconds."""
+    if "keep" in request.query:
+        return (yield from purge_kept(request))
     vhost, it = request.vhost(), queue_of(request)
     request.user.access(vhost).read_queue("purge", it.name)
     it.check_access(Operator(request.user.name))

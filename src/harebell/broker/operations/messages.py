@@ -1,5 +1,5 @@
 """Single messages of a queue for users without an AMQP connection: get, with all of RabbitMQ's ways to acknowledge;
-browse, which takes nothing out; and drop, copy or move one that was browsed, by its position.
+browse, which takes nothing out; drop, copy or move one that was browsed, by its position; and move all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harebell.protocol.v091.content import stored_content
 from harebell.routing.selectors import Selector
 from harebell.routing.steps import Steps
 
-__all__ = ["Browsed", "Outcome", "browsing", "copying", "dropping", "examining", "getting", "moving"]
+__all__ = ["Browsed", "Outcome", "browsing", "copying", "dropping", "examining", "getting", "moving", "moving_all"]
 
 Outcome = Literal["ack", "requeue", "reject_requeue", "reject"]
 """What becomes of a message that was got: it is acknowledged, given back, rejected back, or rejected for good."""
@@ -186,15 +186,30 @@ def moving(queue: Queue, position: int, target: Queue) -> Steps[bool]:
     held = yield from _taking(queue, position)
     if held is None:
         return False
-    try:
-        _publish(held.message, target)
-    except PreconditionFailed:
-        queue.before_requeue()
-        queue.requeue([(position, held)], failed=False, counted=False)
-        raise
-    queue.batch.when_safe(partial(queue.settle, [position]))
-    queue.acked(held)
+    _pass(queue, held, target)
     return True
+
+
+def moving_all(queue: Queue, target: Queue, most: int | None = None) -> Steps[int]:
+    """Move the ready messages that are there now, or the first `most`, to the end of another queue, as they are.
+
+    Each leaves its queue when it is safe in the other one. Returns their number. Raises PreconditionFailed when the
+    target refuses one: that one and those behind it are in their old places then. 540 for a stream's.
+    """
+    if not isinstance(queue, ClassicQueue):
+        raise NotImplemented540(f"moving messages not supported by stream {queue}")
+    getter, moved = _Getter(), 0
+    left = queue.message_count if most is None else most
+    while moved < left and not queue.deleted:
+        held = queue.take(getter)
+        if held is None:
+            break
+        _pass(queue, held, target)
+        moved += 1
+        if not moved % STEP:
+            queue.batch.relieve()
+            yield
+    return moved
 
 
 def _taking(queue: Queue, position: int) -> Steps[Held | None]:
@@ -207,6 +222,18 @@ def _taking(queue: Queue, position: int) -> Steps[Held | None]:
     while not queue.drop_expired():
         yield
     return None if queue.deleted else queue.take_at(position, _Getter())
+
+
+def _pass(queue: Queue, held: Held, target: Queue) -> None:
+    """Give a message that was taken to the target, or put it back."""
+    try:
+        _publish(held.message, target)
+    except PreconditionFailed:
+        queue.before_requeue()
+        queue.requeue([(held.position, held)], failed=False, counted=False)
+        raise
+    queue.batch.when_safe(partial(queue.settle, [held.position]))
+    queue.acked(held)
 
 
 def _publish(message: Message, target: Queue) -> None:

@@ -6,9 +6,9 @@ import { keyOf, topic, useTopic } from "../core/live.js";
 import { plural, rate } from "../core/format.js";
 import { link, place } from "../core/router.js";
 import { command } from "../core/text.js";
-import { ask } from "../parts/operation.js";
+import { ask, perform } from "../parts/operation.js";
 import { tableOf } from "../parts/form.js";
-import { Tag } from "../parts/small.js";
+import { Tag, say } from "../parts/small.js";
 import { DataTable } from "../parts/table.js";
 
 /** Arguments of queues, with the types of their values. */
@@ -76,21 +76,38 @@ async function counted(rows) {
   return { ready: sum("messages_ready"), unacked: sum("messages_unacknowledged"), consumers: sum("consumers"), partly: rows.length > 200 };
 }
 
+const KEPT = 3600; // seconds that purged messages can be given back
+
 export function purge(rows, done) {
   ask({
     title: rows.length === 1 ? `Purge ${rows[0].name}` : `Purge ${plural(rows.length, "queue")}`, verb: "Purge", danger: true,
     about: "Ready messages are dropped. Messages that were delivered and are not acknowledged stay with their consumers.",
+    values: { keep: rows.length === 1 },
+    fields: [{ name: "keep", label: "Keep them for an hour, in a queue of their own: to undo it, move them back", type: "check" }],
     prepare: async () => {
       const { ready, unacked, partly } = await counted(rows);
       return html`<b>${plural(ready, "message")}</b> ${partly ? "in the first 200 of them " : ""}will be dropped; ${plural(unacked, "unacknowledged one")} stay.`;
     },
-    plan: () => ({
-      requests: rows.map((row) => ({ method: "DELETE", path: where(row, "contents") })),
-      commands: rows.map((row) => command("purge queue", { name: row.name }, row.vhost)),
-      done: `${plural(rows.length, "queue")} purged`,
+    plan: ({ keep }) => ({
+      requests: rows.map((row) => ({ method: "DELETE", path: where(row, "contents") + (keep ? `?keep=${KEPT}` : "") })),
+      commands: keep ? [] : rows.map((row) => command("purge queue", { name: row.name }, row.vhost)),
     }),
     changed: done,
+    done: (answers, { keep }) => {
+      const kept = keep ? rows.map((row, at) => ({ ...row, ...answers[at], to: row.name })).filter((row) => row.count) : [];
+      say(`${plural(rows.length, "queue")} purged`, kept.length ? { seconds: 30, action: { label: "Undo", run: () => giveBack(kept) } } : {});
+    },
   });
+}
+
+/** Move purged messages back, and delete the queues that kept them. */
+async function giveBack(kept) {
+  const at = (row, ...more) => path("queues", row.vhost, row.queue, ...more);
+  const { errors } = await perform(kept.map((row) => ({ method: "POST", path: at(row, "move"), body: { destination: row.to } })));
+  const { errors: left } = errors.length ? { errors: [] } : await perform(kept.map((row) => ({ method: "DELETE", path: `${at(row)}?if-empty=true` })));
+  const failed = [...errors, ...left];
+  if (failed.length) say(failed[0].message, { kind: "bad" });
+  else say(`${plural(kept.reduce((sum, row) => sum + row.count, 0), "message")} given back`);
 }
 
 export function remove(rows, done) {
