@@ -29,7 +29,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "admin/metrics/rows.py": "admin/resources/test_metrics.py",
     "admin/metrics/sums.py": "admin/resources/test_metrics.py",
     "admin/resources/bindings.py": "admin/resources/test_exchanges.py",
-    "admin/resources/definitions.py": "admin/resources/test_rules.py",
     "admin/resources/events.py": "admin/live/test_feed.py",
     "admin/resources/identity.py": "admin/login/test_gate.py",
     "admin/resources/objects.py": "admin/resources/test_queues.py",

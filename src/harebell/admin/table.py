@@ -102,10 +102,10 @@ IDENTITY: Final = (
 DEFINITIONS: Final = (
     Endpoint("GET", "/api/definitions", A, definitions.export, "All definitions, with the hashes of passwords", query="download"),
     Endpoint("GET", "/api/all-configuration", A, definitions.export, "The same", query="download"),
-    Endpoint("POST", "/api/definitions", A, definitions.import_, "Apply a file of definitions, whole or not at all", reads="definitions", body=definitions.LARGEST),
+    Endpoint("POST", "/api/definitions", A, definitions.import_, "Apply a file of definitions, whole or not at all; with `plan`, ours, say only what that would do", query="plan", reads="definitions", body=definitions.LARGEST),
     Endpoint("POST", "/api/all-configuration", A, definitions.import_, "The same", reads="definitions", body=definitions.LARGEST),
     Endpoint("GET", "/api/definitions/{vhost}", A, definitions.export_vhost, "The definitions of a virtual host", query="download"),
-    Endpoint("POST", "/api/definitions/{vhost}", A, definitions.import_vhost, "Apply a file to a virtual host", reads="definitions", body=definitions.LARGEST),
+    Endpoint("POST", "/api/definitions/{vhost}", A, definitions.import_vhost, "Apply a file to a virtual host; with `plan`, ours, say only what that would do", query="plan", reads="definitions", body=definitions.LARGEST),
 )  # fmt: skip
 
 RULES: Final = (

@@ -9,6 +9,7 @@ HAREBELL_SCREENSHOTS=FOLDER writes a picture of each view there.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import time
@@ -440,6 +441,25 @@ def test_the_topology_is_drawn_searched_opened_and_saved(browser: Browser, own: 
     panel.get_by_text("Unacknowledged").wait_for()
     panel.get_by_role("link", name="Open its page").click()
     page.get_by_role("heading", name="lonely", exact=True).wait_for()
+    browser.check()
+
+
+def test_an_import_says_what_it_would_do(browser: Browser, own: ApiThread) -> None:
+    api, page = own.api(), browser.page
+    api.put("/api/queues/%2F/there", {"durable": True})
+    queues = [{"vhost": "/", "name": EVIL, "durable": True}, {"vhost": "/", "name": "there", "durable": False}]
+    browser.log_in(own.management.url)
+    browser.go("definitions", "Definitions")
+    page.get_by_label("or its text").fill(json.dumps({"queues": queues}))
+    page.get_by_role("button", name="Look at it, and import…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("1 is made, 1 stays as it is, though the file differs").wait_for()
+    kept = dialog.get_by_role("row").filter(has_text="there")
+    assert [text in kept.inner_text() for text in ("kept", "durable: true → false")] == [True] * 2
+    assert api.get("/api/definitions")["queues"][0]["name"] == "there"
+    dialog.get_by_role("button", name="Import", exact=True).click()
+    page.get_by_text("Imported").wait_for()
+    assert sorted(each["name"] for each in api.get("/api/queues")) == [EVIL, "there"]
     browser.check()
 
 

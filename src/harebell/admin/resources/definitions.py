@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -11,8 +12,9 @@ from harebell.admin.answers import Answer, bad_request, encode
 from harebell.admin.http.requests import Request
 from harebell.admin.resources.objects import NO_CONTENT
 from harebell.broker.operations.definitions import exporting, importing
+from harebell.broker.operations.definitions_plan import Planned, planning
 from harebell.printable import printable
-from harebell.routing.definitions import emitting_definitions, parsing_definitions
+from harebell.routing.definitions import Definitions, emitting_definitions, parsing_definitions
 from harebell.routing.steps import Steps
 
 __all__ = ["LARGEST", "export", "export_vhost", "import_", "import_vhost"]
@@ -65,8 +67,30 @@ def import_vhost(request: Request) -> Steps[Answer]:
 def _import(request: Request, vhost: str | None) -> Steps[Answer]:
     document = yield from _decoding(request.body)
     parsed = yield from parsing_definitions(document, vhost=vhost)
+    if request.flag("plan"):
+        return (yield from _planned(request, parsed, vhost))
     yield from importing(request.node, parsed, vhost)
     return NO_CONTENT
+
+
+def _planned(request: Request, parsed: Definitions, vhost: str | None) -> Steps[Answer]:
+    """What an import would do: how many objects have which fate, and those that are not the same already."""
+    found = yield from planning(request.node, parsed, vhost)
+    counts = dict.fromkeys(("new", "changed", "kept", "same"), 0) | Counter(each.fate for each in found)
+    shown = [each for each in found if each.fate != "same"]
+    pieces = [encode(counts)[:-1], b',"objects":[']
+    for start in range(0, len(shown), STEP):
+        rows = [_row(each) for each in shown[start : start + STEP]]
+        pieces.append((b"," if start else b"") + encode(rows)[1:-1])
+        yield
+    return Answer(200, [*pieces, b"]}"], media="application/json")
+
+
+def _row(it: Planned) -> dict[str, Any]:
+    differs = {
+        name: {} if values is None else {"now": values[0], "file": values[1]} for name, values in it.differs.items()
+    }
+    return {"section": it.section, "object": it.identity, "fate": it.fate, "differs": differs}
 
 
 def _decoding(body: bytes) -> Steps[dict[str, Any]]:

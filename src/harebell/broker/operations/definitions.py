@@ -54,7 +54,7 @@ from harebell.routing.settings import queue_settings, queue_type
 from harebell.routing.steps import Steps, complete
 from harebell.routing.table_values import Table as JsonTable
 
-__all__ = ["export_definitions", "exporting", "import_definitions", "importing", "json_table"]
+__all__ = ["Import", "checking", "export_definitions", "exporting", "import_definitions", "importing", "json_table"]
 
 log = logging.getLogger("harebell.broker.definitions")
 
@@ -80,15 +80,7 @@ def importing(node: Node, definitions: Definitions, vhost: str | None = None) ->
     settings that this broker does not have, NotFound when `vhost` does not exist; then nothing has changed.
     InternalError when the disk refuses a stream: earlier changes stay.
     """
-    if vhost is not None:
-        if vhost not in node.vhosts:
-            raise no_vhost(vhost)
-        definitions = yield from _moving(definitions, vhost)
-    work = _Import(node, definitions)
-    try:
-        yield from work.check()
-    except InvalidArgument as error:
-        raise InvalidArgument(_one_line(str(error))) from None
+    work = yield from checking(node, definitions, vhost)
     yield from work.apply()
     node.events.act(vhost or "", "definitions", vhost or "", "imported")
     for remark in work.remarks:
@@ -100,6 +92,20 @@ def _one_line(text: str) -> str:
     """The text of a refusal in one line that is not too long, whatever it quotes of the file."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_REFUSAL else f"{line[:LONGEST_REFUSAL]}..."
+
+
+def checking(node: Node, definitions: Definitions, vhost: str | None = None) -> Steps[Import]:
+    """The import that `importing` applies, checked; nothing has changed. Raises what `importing` raises."""
+    if vhost is not None:
+        if vhost not in node.vhosts:
+            raise no_vhost(vhost)
+        definitions = yield from _moving(definitions, vhost)
+    work = Import(node, definitions)
+    try:
+        yield from work.check()
+    except InvalidArgument as error:
+        raise InvalidArgument(_one_line(str(error))) from None
+    return work
 
 
 def _moving(definitions: Definitions, vhost: str) -> Steps[Definitions]:
@@ -114,7 +120,7 @@ def _moving(definitions: Definitions, vhost: str) -> Steps[Definitions]:
     return Definitions(**moved)  # type: ignore[arg-type]  # each section has its own records
 
 
-class _Import:
+class Import:
     """The import of one file. `check` tries everything on copies and lists the objects to make; `apply` makes them.
 
     The copy of a virtual host has those exchanges and queues that the file names, and no bindings but the file's.

@@ -1,12 +1,13 @@
 // Definitions: export them as a file, and import one, whole or not at all.
 
 import { html, useState } from "../core/html.js";
-import { get, path } from "../core/api.js";
+import { get, path, request } from "../core/api.js";
 import { plural } from "../core/format.js";
 import { useTopic } from "../core/live.js";
 import { download } from "../core/text.js";
 import { ask } from "../parts/operation.js";
-import { Failure, Panel, say } from "../parts/small.js";
+import { Failure, Panel, Tag, say, value } from "../parts/small.js";
+import { PlainTable } from "../parts/table.js";
 
 const KINDS = ["vhosts", "users", "permissions", "topic_permissions", "parameters", "global_parameters", "policies", "exchanges", "queues", "bindings"];
 
@@ -32,6 +33,19 @@ export function Definitions() {
       <${Panel} title="Import"><${Import} where=${where} vhost=${vhost} /></${Panel}></div>`;
 }
 
+const SHOWN = 50; // objects of a plan
+const FATES = { new: "is made", changed: "is set as the file has it", kept: "stays as it is, though the file differs" };
+
+function Plan({ plan }) {
+  const told = plan.objects.filter((each) => each.fate !== "new"), shown = [...told, ...plan.objects.filter((each) => each.fate === "new")].slice(0, SHOWN);
+  return html`<p>${Object.entries(FATES).filter(([fate]) => plan[fate]).map(([fate, text]) => `${plan[fate]} ${text}`).join(", ") || "Nothing would change"}${plan.same ? `; ${plan.same} ${plan.same === 1 ? "is" : "are"} there already` : ""}.</p>
+    ${shown.length > 0 && html`<${PlainTable} label="What would be done" rows=${shown} columns=${[
+      { title: "", show: (row) => html`<${Tag} kind=${row.fate === "kept" ? "warn" : ""}>${row.fate}</${Tag}>` },
+      { title: "What", show: (row) => html`${row.section.replace("_", " ").replace(/ies$/, "y").replace(/s$/, "")} <code>${Object.values(row.object).filter((part) => typeof part === "string" && part).join(" ")}</code>` },
+      { title: "Differs", show: (row) => Object.entries(row.differs).map(([name, it], at) => html`${at ? ", " : ""}${name}${"now" in it ? html`: <code>${value(it.now ?? null)}</code> → <code>${value(it.file)}</code>` : ""}`) },
+    ]} />`}${plan.objects.length > shown.length && html`<p class="soft">and ${plan.objects.length - shown.length} more</p>`}`;
+}
+
 function Import({ where, vhost }) {
   const [text, setText] = useState("");
   const [name, setName] = useState("");
@@ -50,8 +64,9 @@ function Import({ where, vhost }) {
       return say(`This is no JSON: ${problem.message}`, { kind: "bad" });
     }
     return ask({
-      title: `Import into ${vhost || "the broker"}`, verb: "Import", about: `What the file has is added, or set as the file has it. Nothing is removed. After an error nothing has changed.`,
-      prepare: async () => `The file has ${KINDS.filter((kind) => (document[kind] || []).length).map((kind) => plural(document[kind].length, kind.replace("_", " ").replace(/s$/, ""), kind.replace("_", " "))).join(", ") || "nothing that is known"}.`,
+      title: `Import into ${vhost || "the broker"}`, verb: "Import",
+      prepare: async () => html`${await request("POST", `${where}?plan=true`, document).then((plan) => html`<${Plan} plan=${plan} />`)}`,
+      about: `What the file has is added, or set as the file has it. Nothing is removed. After an error nothing has changed. The file has ${KINDS.filter((kind) => (document[kind] || []).length).map((kind) => plural(document[kind].length, kind.replace("_", " ").replace(/s$/, ""), kind.replace("_", " "))).join(", ") || "nothing that is known"}.`,
       plan: () => ({ requests: [{ method: "POST", path: where, body: document }], commands: [`rabbitmqadmin import ${name || "definitions.json"}`], done: "Imported" }),
     });
   };
