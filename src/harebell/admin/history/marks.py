@@ -15,9 +15,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["MOST", "SHARE", "Marks"]
+__all__ = ["MOST", "SAMPLE", "SHARE", "Marks"]
 
-MOST: Final = 256  # samples, of 16 bytes each
+MOST: Final = 256  # samples
+SAMPLE: Final = 16  # bytes of one
 THINNED: Final = MOST * 3 // 4  # samples that are left when they are thinned out, at most
 SHARE: Final = 8
 
