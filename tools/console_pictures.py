@@ -19,6 +19,7 @@ from typing import Any, Final
 import harebell
 from harebell.admin import Management
 from harebell.broker import Broker
+from harebell.errors import ChannelClosed
 
 PICTURES: Final = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "pictures"
 SIZE: Final = {"width": 880, "height": 540}
@@ -43,6 +44,7 @@ VIEWS: Final[Mapping[str, str]] = {
     "connections": "connections",
     "channels": "channels",
     "consumers": "consumers",
+    "ack-ages": "ack-ages",
     "policies": "policies",
     "shovels": "shovels",
     "vhosts": "vhosts",
@@ -99,20 +101,25 @@ async def publish(url: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def consume(url: str, queue: str, name: str, *, rejects: int = 0) -> None:
-    """Acknowledge what a queue has; reject one of so many."""
-    count = 0
+async def consume(url: str, queue: str, name: str, *, rejects: int, prefetch: int = 20, late: float = 0.0) -> None:
+    """Acknowledge what a queue has, on average so many seconds late; reject one of so many."""
+    count, loop = 0, asyncio.get_running_loop()
     async with (
         named(url, name) as connection,
         connection.channel() as channel,
-        channel.consume(queue, prefetch=20) as deliveries,
+        channel.consume(queue, prefetch=prefetch) as deliveries,
     ):
         async for delivery in deliveries:
             count += 1
-            if rejects and not count % rejects:
-                delivery.reject()
-            else:
-                delivery.ack()
+            loop.call_later(late * random.expovariate(1), settle, delivery, count % rejects > 0)
+
+
+def settle(delivery: harebell.Delivery, accepted: bool) -> None:
+    with suppress(ChannelClosed):  # all pictures are taken
+        if accepted:
+            delivery.ack()
+        else:
+            delivery.reject()
 
 
 async def hang(url: str) -> None:
@@ -154,7 +161,7 @@ async def main(wanted: list[str]) -> None:
             await furnish(channel)
         work = [
             publish(broker.url), hang(broker.url), consume(broker.url, "invoices", "billing", rejects=9),
-            consume(broker.url, "stock", "warehouse", rejects=40),
+            consume(broker.url, "stock", "warehouse", rejects=40, prefetch=400, late=9),
         ]  # fmt: skip
         tasks = [asyncio.create_task(each) for each in work]
         try:

@@ -35,6 +35,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "admin/resources/permissions.py": "admin/resources/test_users.py",
     "admin/resources/shovels.py": "admin/resources/test_rules.py",
     "admin/resources/vhosts.py": "admin/resources/test_users.py",
+    "admin/shapes/ack_ages.py": "admin/resources/test_ack_ages.py",
     "admin/shapes/connections.py": "admin/resources/test_connections.py",
     "admin/shapes/consumers.py": "admin/resources/test_connections.py",
     "admin/shapes/exchanges.py": "admin/resources/test_exchanges.py",

@@ -10,6 +10,7 @@ from typing import Final
 
 from harebell.admin.http.endpoint import Endpoint, Needs
 from harebell.admin.resources import (
+    ack_ages,
     audit,
     bindings,
     connections,
@@ -152,6 +153,8 @@ CLIENTS: Final = (
     Endpoint("GET", "/api/vhosts/{vhost}/channels", VHOST, connections.channels_of_vhost, "Channels in a virtual host", query=f"{LISTED}, {RANGES}"),
     Endpoint("GET", "/api/consumers", M, connections.consumers, "Consumers in the virtual hosts that the user sees", query=LISTED),
     Endpoint("GET", "/api/consumers/{vhost}", VHOST, connections.consumers_of_vhost, "Those in a virtual host", query=LISTED),
+    Endpoint("GET", "/api/ack-ages", M, ack_ages.list_all, "Consumers with the ages of their unacknowledged deliveries, the oldest first: oldest, percentiles, and counts by range of age", rabbitmq=False, query=LISTED),
+    Endpoint("GET", "/api/ack-ages/{vhost}", VHOST, ack_ages.list_of_vhost, "Those in a virtual host", rabbitmq=False, query=LISTED),
     Endpoint("PUT", "/api/consumers/{vhost}/{channel}/{consumer}/prefetch", VHOST, connections.set_prefetch, "Change the prefetch of a consumer that consumes: the user's own, or any for an administrator", rabbitmq=False, reads="prefetch_count"),
 )  # fmt: skip
 

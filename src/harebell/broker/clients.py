@@ -5,7 +5,7 @@ A dialect's connection, channel (or session) and subscription have at least thes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from harebell.broker.counts import ChannelCounts
@@ -137,6 +137,10 @@ class Channel(Protocol):
         """The number of the oldest delivery that is not acknowledged; None: there is none."""
 
     @property
+    def last_delivery(self) -> int:
+        """The number of its last delivery. Later ones have higher numbers."""
+
+    @property
     def prefetch_count(self) -> int:
         """The prefetch of its later consumers; 0: none."""
 
@@ -150,6 +154,12 @@ class Channel(Protocol):
 
     def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
         """The number of unacknowledged deliveries of each queue, in steps if they must be visited one by one."""
+
+    def unacked_shares(self) -> Iterator[Sequence[tuple[int, object]]]:
+        """The unacknowledged deliveries in shares: the number of each, and its consumer; None: basic.get.
+
+        What is acknowledged between two shares may be left out.
+        """
 
     def flush_counts(self) -> None:
         """Bring `counts`, and those of queues and exchanges, up to date."""

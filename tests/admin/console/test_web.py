@@ -61,6 +61,7 @@ VIEWS = {
     "connections": EVIL,
     "channels": "127.0.0.1",
     "consumers": EVIL,
+    "ack-ages": EVIL,
     "policies": EVIL,
     "shovels": "Shovels",
     "vhosts": EVIL,
@@ -524,4 +525,49 @@ def test_the_audit_log_has_what_was_before_and_what_comes(browser: Browser, own:
     assert api("DELETE", "/api/queues/%2F/late/contents").status == 204
     page.get_by_role("button", name="Load again").click()
     log.get_by_text("queue purged").wait_for()
+    browser.check()
+
+
+def test_the_ages_of_deliveries_are_a_heatmap(browser: Browser, own: ApiThread) -> None:
+    """The consumer with the oldest delivery first, its share of each range as a colour; up to date by itself."""
+    api, page = own.api(), browser.page
+    with Wire(own.port).log_in() as wire:
+        wire.channel()
+        for queue, count in (("slow", 4), ("idle", 0)):
+            wire.call(1, m.QueueDeclare(queue), m.QueueDeclareOk)
+            wire.call(1, m.BasicQos(0, 4), m.BasicQosOk)
+            wire.call(1, m.BasicConsume(queue, f"of {queue}"), m.BasicConsumeOk)
+            for _ in range(count):
+                wire.publish("", queue, b"x")
+        wire.call(1, m.BasicConsume("idle", "free", no_ack=True), m.BasicConsumeOk)
+        tags = [each.method.delivery_tag for each in wire.take(m.BasicDeliver, 4)]  # type: ignore[attr-defined]
+        ages = own.management.context.sampler.ages
+        own.run(lambda: setattr(ages, "_now", lambda: 0))
+        own.sample()
+        own.run(lambda: setattr(ages, "_now", lambda: 400_000))
+        wire.send(1, m.BasicAck(tags[0]))
+        wire.publish("", "slow", b"x")
+        wire.take(m.BasicDeliver, 1)
+        browser.log_in(own.management.url)
+        browser.go("ack-ages", "2 consumers")
+        table = page.get_by_role("table", name="Ack ages")
+        rows = [row.inner_text().split("\n") for row in table.get_by_role("row").all()[1:]]
+        assert [row[:2] for row in rows] == [["of slow", "slow"], ["of idle", "idle"]]
+        assert rows[0][-5:] == ["4", "4", *["6 min 40 s"] * 3]
+        heat = table.get_by_role("img")
+        assert heat.first.get_attribute("aria-label") == "under 10 s: 1, 5 to 10 min: 3"
+        cells = [each.locator("span") for each in heat.all()]
+        share = "cells => cells.map(each => each.style.getPropertyValue('--share'))"
+        assert [each.evaluate_all(share) for each in cells] == [
+            ["0.25", "0", "0", "0", "0.75", "0", "0", "0"],
+            ["0"] * 8,
+        ]
+        colours = cells[0].evaluate_all("cells => cells.map(each => getComputedStyle(each).backgroundColor)")
+        assert len(set(colours)) == 3, colours
+        wire.send(1, m.BasicAck(tags[-1], multiple=True))
+        table.get_by_label("under 10 s: 1", exact=True).wait_for()  # without a question
+        tab_to(page, "Rows of")
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="slow", exact=True).wait_for()
+        assert api.get("/api/ack-ages")[0]["messages_unacknowledged"] == 1
     browser.check()

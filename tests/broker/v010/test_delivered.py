@@ -107,6 +107,8 @@ def test_as_a_dictionary(steps: list[tuple[str, int, int, int]], most: int) -> N
             assert view.get(number) is None
             assert -1 not in view
             assert [queue for run in table for queue in run.queues()] == [model[each][0] for each in sorted(model)]
+            takers = [each for run in table for each in run.takers()]
+            assert takers == [(each, model[each][1]) for each in sorted(model)]
             for queue in QUEUES:
                 own_numbers = {each for low, high in table.ranges_of(queue) for each in range(low, high + 1)}
                 assert {each for each in model if model[each][0] is queue} == own_numbers & set(model)

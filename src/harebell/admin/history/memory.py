@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from harebell.admin.history.machine import Gauges
+from harebell.admin.history.marks import SAMPLE
 from harebell.admin.history.sampler import Sampler
 from harebell.admin.history.series import LARGEST
 from harebell.admin.history.sizes import sizes
@@ -48,7 +49,7 @@ def memory_by_part(node: Node, gauges: Gauges, sampler: Sampler) -> Steps[dict[s
         "queue_procs": overhead,
         "connection_other": connections,
         "connection_writers": unsent,
-        "mgmt_db": sampler.records * LARGEST,
+        "mgmt_db": sampler.records * LARGEST + sampler.ages.samples * SAMPLE,
     }
     parts["other_system"] = max(0, gauges.memory_used - sum(parts.values()))
     return parts

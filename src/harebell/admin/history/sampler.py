@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from harebell.admin.history.ack_ages import AckAges
 from harebell.admin.history.counts import Counts, Totals
 from harebell.admin.history.series import TICK, Form, Record
 from harebell.broker.clients import Channel, Connection
@@ -104,6 +105,7 @@ class Sampler:
         self._groups: tuple[Group[Any], ...] = (
             self.queues, self.exchanges, self.connections, self.channels, self.vhosts, self.node,
         )  # fmt: skip
+        self.ages = AckAges(node.timers.now)
         self.tick = 0
         self.at = clock()  # when it ended
         self.seconds = float(TICK)
@@ -137,6 +139,7 @@ class Sampler:
         """Forget all history."""
         for group in self._groups:
             group.records.clear()
+        self.ages.clear()
 
     def rate(self, group: Group[K], key: K, figure: str) -> float:
         """How much the figure changed in a second, in the last complete interval."""
@@ -185,6 +188,7 @@ class Sampler:
             self.connections.note(connection, (connection.recv_oct, connection.send_oct), tick, old=old)
             for channel in tuple(connection.channels.values()):
                 self.channels.note(channel, _figures(channel.counts), tick, old=old)
+                self.ages.note(channel, tick)
             if not number % STEP:
                 yield
         totals = self._counts.totals
@@ -196,6 +200,7 @@ class Sampler:
         for group in self._groups:
             group.forget_gone(tick)
             yield
+        self.ages.forget_gone(tick)
 
 
 def _figures(counts: ChannelCounts) -> tuple[int, ...]:

@@ -172,6 +172,12 @@ class Delivered(Run):
         found = zip(self.origins, self.messages, strict=True)
         return iter([queue for (queue, _), message in found if message is not _GONE])
 
+    def takers(self) -> list[tuple[int, Taker]]:
+        """The number of each delivery that is still there, and who got it."""
+        origins = repeat(self.origin, len(self.messages)) if self.origins is None else self.origins
+        found = zip(origins, enumerate(self.messages, self.first), strict=True)
+        return [(number, taker) for (_, taker), (number, message) in found if message is not _GONE]
+
     def queue_of(self, number: int) -> Queue | None:
         """The queue of a delivery; None when it is not there any more."""
         at = number - self.first

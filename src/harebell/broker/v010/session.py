@@ -15,7 +15,7 @@ named above.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from harebell.broker.audit import Origin, performing, requested
@@ -30,6 +30,7 @@ from harebell.broker.store.positions import Known
 from harebell.broker.timers import Timers
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import Completions
+from harebell.broker.v010.delivered import Taker
 from harebell.broker.v010.deliveries import Deliveries
 from harebell.broker.v010.dtx import HANDLERS as DTX_HANDLERS, DistributedTransactions
 from harebell.broker.v010.fragments import Fragments, Owner
@@ -209,6 +210,10 @@ class Session:
     def oldest_unacked(self) -> int | None:
         return next((number for run in self.deliveries.unsettled for number in run.numbers()), None)
 
+    @property
+    def last_delivery(self) -> int:
+        return self.next_number - 1
+
     def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
         found = Counter[Queue]()
         for number, run in enumerate(tuple(self.deliveries.unsettled)):
@@ -216,6 +221,10 @@ class Session:
             if not number % RUNS:
                 yield
         return found
+
+    def unacked_shares(self) -> Iterator[list[tuple[int, Taker]]]:
+        for run in tuple(self.deliveries.unsettled):
+            yield run.takers()
 
     def flush_counts(self) -> None:
         """Bring `counts` up to date."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from harebell.broker.audit import performing
 from harebell.broker.connections.consume_arguments import check_consume_arguments, selector_of
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
-from harebell.broker.connections.settling import counted, rejected_in_steps, returning
+from harebell.broker.connections.settling import SHARE, counted, rejected_in_steps, returning
 from harebell.broker.counts import AMQP091, ChannelCounts
 from harebell.broker.message import Held
 from harebell.broker.operations.leases import LeaseRequest
@@ -172,6 +172,10 @@ class Channel:
     def oldest_unacked(self) -> int | None:
         return next(iter(self.unacked.entries), None)
 
+    @property
+    def last_delivery(self) -> int:
+        return self.tag
+
     def counting_unacked(self) -> Steps[Mapping[Queue, int]]:
         entries = self.unacked.entries
         if not entries:
@@ -183,6 +187,12 @@ class Channel:
             if found.total() == len(entries):
                 return found
         return (yield from counted(entry[0] for entry in tuple(entries.values())))
+
+    def unacked_shares(self) -> Iterator[list[tuple[int, Consumer | None]]]:
+        tags = list(self.unacked.entries)
+        for start in range(0, len(tags), SHARE):
+            entries = self.unacked.entries
+            yield [(tag, entries[tag][1]) for tag in tags[start : start + SHARE] if tag in entries]
 
     def watch_acks(self) -> None:
         """Make the channel notify queues of each acknowledgement, for one from which basic.get took."""

@@ -3,8 +3,8 @@
 // While the pointer or the focus is in the list, its rows stay where they are: figures change in place, rows that are
 // gone are struck through, and new ones wait. So what is clicked is what was aimed at.
 //
-// A column: {id, title, value, show, width, number, phone, wide}: `value` is sorted and filtered by, `show` is what is
-// drawn, `phone` columns are shown on a narrow screen too, `wide` ones only on a wide one.
+// A column: {id, title, head, value, show, width, number, phone, wide}: `value` is sorted and filtered by, `show` is what
+// is drawn, `head` what is drawn as the heading in place of the title, `phone` columns are shown on a narrow screen too, `wide` ones only on a wide one.
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../core/html.js";
 import { parse } from "../core/filter.js";
@@ -103,7 +103,7 @@ export function DataTable({
         ${actions.length > 0 && width >= NARROW && html`<span role="columnheader"><input type="checkbox" aria-label="Choose all" checked=${picked.length > 0 && picked.length === keys.length}
           onChange=${(event) => setChosen(new Set(event.target.checked ? keys : []))} /></span>`}
         ${shown.map((each) => html`<div class=${`cell ${each.number ? "number" : ""}`} role="columnheader" aria-sort=${sort === each.id ? "ascending" : sort === `-${each.id}` ? "descending" : "none"}>
-          <button onClick=${() => setParameters({ sort: nextSort(sort, each) })} title=${each.about || each.title}>${each.title}</button></div>`)}
+          <button onClick=${() => setParameters({ sort: nextSort(sort, each) })} title=${each.about || each.title}>${each.head ? each.head() : each.title}</button></div>`)}
       </div>
       <div class="body" role="rowgroup" tabindex="0" aria-label=${`Rows of ${label}`} ref=${body} style=${{ height: keys.length ? boxHeight : "auto" }}
         onScroll=${(event) => setTop(event.currentTarget.scrollTop)} onKeyDown=${onKey}

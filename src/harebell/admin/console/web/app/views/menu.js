@@ -12,6 +12,7 @@ import { Policies } from "./policies.js";
 import { Shovels } from "./shovels.js";
 import { Definitions } from "./definitions.js";
 import { History } from "./history.js";
+import { AckAges } from "./ack_ages.js";
 import { Audit } from "./audit.js";
 import { Changes } from "./changes.js";
 import { Node } from "./node.js";
@@ -51,6 +52,7 @@ export const MENU = [
       { title: "Connections", to: ["connections"], count: "connections", shortcut: "c" },
       { title: "Channels", to: ["channels"], count: "channels" },
       { title: "Consumers", to: ["consumers"], count: "consumers" },
+      { title: "Ack ages", to: ["ack-ages"] },
     ],
   },
   {
@@ -70,6 +72,7 @@ const VIEWS = {
   queues: [Queues, Queue], streams: [Queues, Queue], exchanges: [Exchanges, Exchange],
   route: RouteTester, topology: Topology, browse: Browse, "dead-letters": DeadLetters,
   connections: [Connections, Connection], channels: [Channels, Channel], consumers: Consumers,
+  "ack-ages": AckAges,
   policies: Policies, shovels: Shovels, vhosts: [Vhosts, Vhost], users: [Users, User], definitions: Definitions,
 };
 
