@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -68,6 +69,21 @@ def test_move(run: Command, serving: ApiThread, vhost: str) -> None:
     assert "both the source and the destination" in run("queue", "move", "q", "q", *where).error
     run("queues", "declare", "s", "--type", "stream", *where)
     assert "is a stream: its messages stay" in run("queue", "move", "s", "q", *where).error
+
+
+def test_a_purge_that_is_undone(run: Command, serving: ApiThread, vhost: str) -> None:
+    where = ("--vhost", vhost)
+    fill(serving, vhost, "q", 3)
+    dry = run("queue", "purge", "q", "--keep", "600", *where).output
+    assert dry == "dry run: 3 messages of 'q' would be kept for 600 s; --yes purges\n"
+    said, back = run("queue", "purge", "q", "--keep", "600", "--yes", *where).output.splitlines()
+    assert said.startswith("3 messages of 'q' are kept for 600 s in 'q.purged.")
+    assert contents(serving, vhost, "q") == []
+    command = shlex.split(back.removeprefix("to undo it: harebell "))
+    assert command[-2:] == list(where)
+    assert run(*command).output.startswith("3 messages moved")
+    assert contents(serving, vhost, "q") == ["m0", "m1", "m2"]
+    assert "from 0 on" in run("queue", "purge", "q", "--keep", "-1", *where).error
 
 
 def test_purge(run: Command, serving: ApiThread, vhost: str) -> None:

@@ -6,6 +6,7 @@ browse, move or redrive: there these are refused, and the error names what Rabbi
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import Annotated, Any, Final
 
@@ -101,10 +102,34 @@ def move(
     return 0
 
 
-def purge(name: Name, *, yes: Yes = False, vhost: Vhost = "/", target: HttpTarget | None = None) -> int:
-    """Drop all ready messages of a queue. Without --yes prints how many there are."""
+def purge(
+    name: Name,
+    *,
+    keep: Annotated[int, Parameter(help="Keep them for so many seconds, in a queue of their own; 0: drop them.")] = 0,
+    yes: Yes = False,
+    vhost: Vhost = "/",
+    target: HttpTarget | None = None,
+) -> int:
+    """Drop all ready messages of a queue. Without --yes prints how many there are.
+
+    With --keep they are moved into a new queue, which is deleted when nobody has used it for so long: to undo the
+    purge, move them back.
+    """
+    if keep < 0:
+        raise InvalidArgument("--keep is a number of seconds from 0 on")
     with connect_to(target) as api:
         ready = find(api, "queue", name, vhost).get("messages_ready") or 0
+        if keep:
+            api.need_harebell(
+                "keep what is purged", f"`harebell shovel` moves it: amqp://HOST/VHOST#{name}, --until-empty"
+            )
+            if not yes:
+                return say(f"dry run: {_messages(ready)} of '{name}' would be kept for {keep} s; --yes purges")
+            kept = api.request("DELETE", ("queues", vhost, name, "contents"), query={"keep": keep})
+            say(f"{_messages(kept['count'])} of '{name}' are kept for {keep} s in '{kept['queue']}'")
+            back = ["harebell", "queue", "move", kept["queue"], name, "--count", str(kept["count"]), "--yes"]
+            back += [] if vhost == "/" else ["--vhost", vhost]
+            return say(f"to undo it: {shlex.join(back)}") if kept["count"] else 0
         if not yes:
             return say(f"dry run: {_messages(ready)} would be dropped from '{name}'; --yes drops them")
         trying(api, "queue", name, vhost, lambda: api.delete("queues", vhost, name, "contents"))
