@@ -177,7 +177,7 @@ TOPOLOGY: Final = (
     Endpoint("GET", "/api/queues/{vhost}/{queue}", VHOST, queues.show, "One of them, with its consumers", query=f"{RANGES}, {OBJECT}"),
     Endpoint("PUT", "/api/queues/{vhost}/{queue}", VHOST, queues.declare, "Declare it", reads="durable, auto_delete, arguments"),
     Endpoint("PATCH", "/api/queues/{vhost}/{queue}", VHOST, queues.change, "Change arguments of a queue in place; null removes one", rabbitmq=False, reads="arguments"),
-    Endpoint("DELETE", "/api/queues/{vhost}/{queue}", VHOST, queues.delete, "Delete it", query="if-empty, if-unused"),
+    Endpoint("DELETE", "/api/queues/{vhost}/{queue}", VHOST, queues.delete, "Delete it; with `keep`, ours, move its messages into a new queue that is there for so many seconds", query="if-empty, if-unused, keep"),
     Endpoint("GET", "/api/queues/{vhost}/{queue}/bindings", VHOST, bindings.list_of_queue, "Bindings to it", query=LISTED),
     Endpoint("DELETE", "/api/queues/{vhost}/{queue}/contents", VHOST, queues.purge, "Drop its ready messages; with `keep`, ours, move them into a new queue that is there for so many seconds", query="keep"),
     Endpoint("POST", "/api/queues/{vhost}/{queue}/move", VHOST, moves.move_all, "Move its ready messages, as they are, to the end of another queue", rabbitmq=False, reads="destination, limit"),

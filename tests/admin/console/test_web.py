@@ -486,6 +486,28 @@ def test_a_purge_is_undone(browser: Browser, own: ApiThread) -> None:
     browser.check()
 
 
+def test_a_deletion_is_undone(browser: Browser, own: ApiThread) -> None:
+    api, page = own.api(), browser.page
+    api.put(f"/api/queues/%2F/{part(EVIL)}", {"durable": True, "arguments": {"x-max-length": 5}})
+    assert api("POST", f"/api/bindings/%2F/e/amq.topic/q/{part(EVIL)}", {"routing_key": "a.*"}).status == 201
+    body = {"properties": {}, "routing_key": "a.b", "payload": "kept", "payload_encoding": "string"}
+    assert api("POST", "/api/exchanges/%2F/amq.topic/publish", body).json == {"routed": True}
+    before = api.get("/api/definitions")
+    browser.log_in(own.management.url)
+    browser.go(f"queues/%2F/{part(EVIL)}", EVIL)
+    page.get_by_role("button", name="Delete…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("1 message").wait_for()
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Undo").wait_for()
+    assert api("GET", f"/api/queues/%2F/{part(EVIL)}").status == 404
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("1 message given back").wait_for()
+    assert api.get("/api/definitions") == before
+    assert [each["payload"] for each in api.get(f"/api/queues/%2F/{part(EVIL)}/browse")["items"]] == ["kept"]
+    browser.check("404 (Not Found)")
+
+
 def test_what_was_refused_is_allowed_by_the_grant_that_is_offered(browser: Browser, own: ApiThread) -> None:
     api, page = own.api(), browser.page
     own.add_user("ann", "management")

@@ -51,6 +51,29 @@ def test_a_purge_is_undone(guest: Api, vhost: str, queue: str, monkeypatch: pyte
     assert payloads(guest, kept) == []
 
 
+def test_a_deletion_is_undone(guest: Api, vhost: str, queue: str) -> None:
+    guest("DELETE", queue)
+    arguments = {"x-max-length": 50, "x-dead-letter-exchange": "amq.fanout"}
+    assert guest.put(queue, {"durable": True, "arguments": arguments}) == 201
+    bound = {"routing_key": "a.#", "arguments": {"n": 1}}
+    assert guest("POST", f"/api/bindings/{vhost}/e/amq.topic/q/q", bound).status == 201
+    sent = fill(guest, vhost, 3)
+    before = guest.get(f"{queue}/bindings")
+    kept = guest("DELETE", f"{queue}?keep=600").json
+    assert guest("GET", queue).status == 404
+    assert (kept["count"], kept["bindings"]) == (3, [{"source": "amq.topic", **bound}])
+    assert kept["definition"] == {"durable": True, "auto_delete": False, "arguments": arguments}
+    assert payloads(guest, f"/api/queues/{vhost}/{kept['queue']}") == sent
+    assert guest.put(queue, kept["definition"]) == 201
+    for binding in kept["bindings"]:
+        assert guest("POST", f"/api/bindings/{vhost}/e/{binding.pop('source')}/q/q", binding).status == 201
+    assert guest("POST", f"/api/queues/{vhost}/{kept['queue']}/move", {"destination": "q"}).json == {"count": 3}
+    assert guest.get(f"{queue}/bindings") == before
+    assert payloads(guest, queue) == sent
+    assert guest("DELETE", f"{queue}?keep=600&if-empty=true").status == 400
+    assert payloads(guest, queue) == sent
+
+
 def test_what_is_kept_goes_when_its_time_is_over(own: ApiThread) -> None:
     api = own.api()
     api.put("/api/queues/%2F/q")

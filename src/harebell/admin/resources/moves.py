@@ -1,7 +1,8 @@
-"""All messages of a queue moved into another one, and a purge that can be undone because it does that.
+"""All messages of a queue moved into another one, and purges and deletions that can be undone because they do that.
 
-A purge with `keep` moves the messages into a queue of its own, which is deleted when nobody has used it for so many
-seconds. Until then a move back undoes the purge.
+With `keep` the messages go into a queue of their own, which is deleted when nobody has used it for so many seconds.
+Until then a move back undoes the purge; after a deletion the queue is declared and bound again before, as the answer
+says that it was.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from typing import Final
 from harebell.admin.answers import Answer, bad_request, to_json
 from harebell.admin.http.requests import Request, field
 from harebell.admin.resources.objects import Operator, number, queue_of, wait_safe
+from harebell.broker.operations.definitions import json_table
 from harebell.broker.operations.messages import moving_all
 from harebell.broker.queues.base import Queue
-from harebell.errors import NotFound
+from harebell.errors import NotFound, PreconditionFailed
 from harebell.protocol.v091 import Table
+from harebell.routing import to_queue
 from harebell.routing.steps import Steps
 
-__all__ = ["move_all", "purge_kept"]
+__all__ = ["check_conditions", "delete_kept", "move_all", "purge_kept"]
 
 LONGEST_KEEP: Final = 7 * 24 * 3600  # seconds
 LONGEST_NAME: Final = 255  # bytes
@@ -46,10 +49,47 @@ def move_all(request: Request) -> Steps[Answer]:
 
 def purge_kept(request: Request) -> Steps[Answer]:
     """Empty a queue into a new one, which is named in the answer."""
+    kept, moved = yield from _keeping(request, _readable(request))
+    yield from wait_safe(request.node)
+    return to_json({"queue": kept.name, "count": moved})
+
+
+def delete_kept(request: Request) -> Steps[Answer]:
+    """Delete a queue after its messages were moved into a new one; the answer has what it takes to make it again.
+
+    Conditions are checked before. Messages that consumers have are lost, as in any deletion.
+    """
+    vhost, it = request.vhost(), _readable(request)
+    access = request.user.access(vhost)
+    access.delete_queue(it.name)
+    check_conditions(request, it)
+    bindings = [
+        {"source": each.source, "routing_key": each.binding_key, "arguments": json_table(each.arguments)}
+        for each in vhost.router.bindings_to(to_queue(it.name))
+    ]
+    definition = {"durable": it.durable, "auto_delete": it.auto_delete, "arguments": json_table(it.arguments)}
+    kept, moved = yield from _keeping(request, it)
+    while it.message_count and not it.deleted:  # published meanwhile
+        moved += yield from moving_all(it, kept)
+    yield from vhost.deleting_queue(it, user=request.user.name)
+    yield from wait_safe(request.node)
+    return to_json({"queue": kept.name, "count": moved, "definition": definition, "bindings": bindings})
+
+
+def check_conditions(request: Request, it: Queue) -> None:
+    """Raise PreconditionFailed unless the conditions of a deletion hold: if-empty and if-unused."""
+    if request.flag("if-empty") and (it.message_count or it.delayed_count):
+        raise PreconditionFailed(f"{it} not empty")
+    if request.flag("if-unused") and len(it.consumers):
+        raise PreconditionFailed(f"{it} in use")
+
+
+def _keeping(request: Request, it: Queue) -> Steps[tuple[Queue, int]]:
+    """The new queue that has the messages now, and how many there are."""
     seconds = request.whole_number_in("keep", 0, least=1)
     if seconds > LONGEST_KEEP:
         raise bad_request(f"keep is a number of seconds up to {LONGEST_KEEP}, a week")
-    vhost, it = request.vhost(), _readable(request)
+    vhost = request.vhost()
     made = f".purged.{time.time_ns() // 1_000_000}"
     name = it.name.encode()[: LONGEST_NAME - len(made)].decode("utf-8", "ignore") + made
     arguments: Table = {"x-expires": seconds * 1000}
@@ -60,8 +100,7 @@ def purge_kept(request: Request) -> Steps[Answer]:
         Operator(request.user.name), name, durable=it.durable, exclusive=False, auto_delete=False, arguments=arguments
     )
     moved = yield from moving_all(it, kept)
-    yield from wait_safe(request.node)
-    return to_json({"queue": name, "count": moved})
+    return kept, moved
 
 
 def _readable(request: Request) -> Queue:

@@ -9,13 +9,12 @@ from harebell.admin.answers import Answer, bad_request, not_found
 from harebell.admin.history.ranges import ranges_of
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
-from harebell.admin.resources.moves import purge_kept
+from harebell.admin.resources.moves import check_conditions, delete_kept, purge_kept
 from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, created, queue_of
 from harebell.admin.shapes.queues import queue, queue_alone
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.changes import changed_arguments
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import PreconditionFailed
 from harebell.routing.steps import Steps
 
 __all__ = ["actions", "change", "declare", "delete", "list_all", "list_of_vhost", "purge", "show"]
@@ -122,15 +121,15 @@ def change(request: Request) -> Answer:
 
 
 def delete(request: Request) -> Steps[Answer]:
+    """Delete it; with `keep`, move its messages into a queue that is there for so many seconds before."""
+    if "keep" in request.query:
+        return (yield from delete_kept(request))
     vhost, name = request.vhost(), request.names["queue"]
     if name not in vhost.queues:
         raise not_found()
     request.user.access(vhost).delete_queue(name)
     it = vhost.queue(name, Operator(request.user.name))
-    if request.flag("if-empty") and (it.message_count or it.delayed_count):
-        raise PreconditionFailed(f"{it} not empty")
-    if request.flag("if-unused") and len(it.consumers):
-        raise PreconditionFailed(f"{it} in use")
+    check_conditions(request, it)
     yield from vhost.deleting_queue(it, user=request.user.name)
     return NO_CONTENT
 

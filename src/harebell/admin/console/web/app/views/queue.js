@@ -38,7 +38,7 @@ export function Queue({ parts: [vhost, name = ""] }) {
         <button disabled=${!it} onClick=${() => change(vhost, name, it)}>Change arguments…</button>
         ${has("policymaker") && html`<button onClick=${() => move(vhost, name)}>Move messages…</button>`}
         <button class="danger" onClick=${() => purge([{ vhost, name }])}>Purge…</button>
-        <button class="danger" onClick=${() => remove([{ vhost, name }])}>Delete…</button>
+        <button class="danger" onClick=${() => remove([{ vhost, name, type: it && it.type }])}>Delete…</button>
       </div></header>
     ${gone && html`<${Note} kind="warn" role="alert">This queue has been deleted. What is shown is what it was.</${Note}>`}
     <${Failure} error=${found.error} again=${found.again} />

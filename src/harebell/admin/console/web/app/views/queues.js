@@ -100,14 +100,24 @@ export function purge(rows, done) {
   });
 }
 
-/** Move purged messages back, and delete the queues that kept them. */
+/** Make deleted queues again, with their bindings, and give their messages back. */
+async function remake(kept) {
+  const { errors } = await perform(kept.map((row) => ({ method: "PUT", path: path("queues", row.vhost, row.to), body: row.definition })));
+  const bindings = kept.flatMap((row) => row.bindings.map(({ source, ...body }) => ({ method: "POST", path: path("bindings", row.vhost, "e", source, "q", row.to), body })));
+  const { errors: unbound } = errors.length ? { errors: [] } : await perform(bindings);
+  const [failed] = [...errors, ...unbound];
+  if (failed) say(failed.message, { kind: "bad" });
+  else await giveBack(kept);
+}
+
+/** Move messages back, and delete the queues that kept them. */
 async function giveBack(kept) {
   const at = (row, ...more) => path("queues", row.vhost, row.queue, ...more);
   const { errors } = await perform(kept.map((row) => ({ method: "POST", path: at(row, "move"), body: { destination: row.to } })));
   const { errors: left } = errors.length ? { errors: [] } : await perform(kept.map((row) => ({ method: "DELETE", path: `${at(row)}?if-empty=true` })));
   const failed = [...errors, ...left];
   if (failed.length) say(failed[0].message, { kind: "bad" });
-  else say(`${plural(kept.reduce((sum, row) => sum + row.count, 0), "message")} given back`);
+  else say(`${plural(kept.reduce((sum, row) => sum + row.count, 0), "message")} given back to ${kept.length === 1 ? kept[0].to : plural(kept.length, "queue")}`);
 }
 
 export function remove(rows, done) {
@@ -118,20 +128,24 @@ export function remove(rows, done) {
       const { ready, unacked, consumers, partly } = await counted(rows);
       return html`<b>${plural(ready + unacked, "message")}</b> and ${plural(consumers, "consumer")} are in ${partly ? "the first 200 of them" : rows.length === 1 ? "it" : "them"} now.`;
     },
-    values: { empty: false, unused: false },
+    values: { keep: rows.length === 1 && rows[0].type !== "stream", empty: false, unused: false },
     fields: [
+      { name: "keep", label: "Keep the ready messages for an hour, in a queue of their own, to undo it", type: "check" },
       { name: "empty", label: "Only if it has no messages", type: "check" },
       { name: "unused", label: "Only if it has no consumers", type: "check" },
     ],
-    plan: ({ empty, unused }) => {
-      const conditions = [empty && "if-empty=true", unused && "if-unused=true"].filter(Boolean).join("&");
+    plan: ({ keep, empty, unused }) => {
+      const conditions = [keep && `keep=${KEPT}`, empty && "if-empty=true", unused && "if-unused=true"].filter(Boolean).join("&");
       return {
         requests: rows.map((row) => ({ method: "DELETE", path: where(row) + (conditions && `?${conditions}`) })),
-        commands: rows.map((row) => command("delete queue", { name: row.name }, row.vhost)),
-        done: `${plural(rows.length, "queue")} deleted`,
+        commands: keep ? [] : rows.map((row) => command("delete queue", { name: row.name }, row.vhost)),
       };
     },
     changed: done,
+    done: (answers, { keep }) => {
+      const kept = keep ? rows.map((row, at) => ({ ...row, ...answers[at], to: row.name })) : [];
+      say(`${plural(rows.length, "queue")} deleted`, kept.length ? { seconds: 30, action: { label: "Undo", run: () => remake(kept) } } : {});
+    },
   });
 }
 
