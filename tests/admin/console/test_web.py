@@ -445,6 +445,29 @@ def test_the_topology_is_drawn_searched_opened_and_saved(browser: Browser, own: 
     browser.check()
 
 
+def test_ten_thousand_queues(browser: Browser, own: ApiThread) -> None:
+    """All are listed, few are drawn; what is typed, scrolled to and changed is there at once."""
+    api, page, count = own.api(), browser.page, 10_000
+    definition = [{"name": f"q{number:05}", "durable": False} for number in range(count)]
+    assert api("POST", "/api/definitions/%2F", {"queues": definition}).status == 204
+    browser.log_in(own.management.url)
+    browser.go("queues", "10,000 queues")
+    table = page.get_by_role("table", name="Queues")
+    drawn = table.get_by_role("row")
+    assert drawn.count() < 100
+    table.get_by_role("rowgroup", name="Rows of Queues").evaluate("it => { it.scrollTop = it.scrollHeight }")
+    table.get_by_text("q09999").wait_for()
+    assert drawn.count() < 100
+    page.get_by_placeholder("Filter").fill("q0777")
+    page.get_by_text("10 of 10,000 queues").wait_for()
+    body = {"properties": {}, "routing_key": "q07770", "payload": "x", "payload_encoding": "string"}
+    assert api("POST", "/api/exchanges/%2F/amq.default/publish", body).status == 200
+    page.get_by_placeholder("Filter").fill("ready:>0")
+    page.get_by_text("1 of 10,000 queues").wait_for()
+    assert "q07770" in drawn.nth(1).inner_text()
+    browser.check()
+
+
 def test_an_import_says_what_it_would_do(browser: Browser, own: ApiThread) -> None:
     api, page = own.api(), browser.page
     api.put("/api/queues/%2F/there", {"durable": True})

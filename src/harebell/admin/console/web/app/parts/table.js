@@ -14,6 +14,12 @@ import { parameter, setParameters } from "../core/router.js";
 const OVERSCAN = 8; // rows drawn above and below those in sight
 const NARROW = 760, WIDE = 1200; // pixels of the window
 
+/** The values of the columns by what a filter may call them: a column's title, in lower case and without spaces, or its id. */
+function named(columns) {
+  const by = (name) => columns.filter((each) => each.title).map((each) => [name(each), each.value]);
+  return Object.fromEntries([...by((each) => each.title.toLowerCase().replaceAll(" ", "_")), ...by((each) => each.id.toLowerCase())]);
+}
+
 export function DataTable({
   id, rows, columns, keyOf, href, empty = "Nothing is here.", complete = true, actions = [], defaultSort, texts, bar, label,
   height = null, word = "row",
@@ -29,7 +35,7 @@ export function DataTable({
   const order = useRef({ keys: [], of: "" });
 
   const shown = columns.filter((each) => (width < NARROW ? each.phone : !hidden.has(each.id) && (width >= WIDE || !each.wide)));
-  const values = useMemo(() => Object.fromEntries(columns.map((each) => [each.id.toLowerCase(), each.value])), [columns]);
+  const values = useMemo(() => named(columns), [columns]);
   const textOf = texts || ((row) => columns.filter((each) => !each.number).map((each) => each.value(row)).join(" ").toLowerCase());
 
   // The order: a new one unless it is held for the pointer.
