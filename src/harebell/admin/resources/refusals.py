@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from harebell.admin.answers import Answer
 from harebell.admin.http.requests import Request
@@ -13,11 +13,18 @@ from harebell.routing.steps import Steps
 
 __all__ = ["listed"]
 
-Row = tuple[Refusal, Times, Users]
+
+class Row(NamedTuple):
+    """A refusal, and its place among them: the latest has the highest number."""
+
+    refusal: Refusal
+    times: Times
+    users: Users
+    number: int
 
 
 def _shape(row: Row) -> dict[str, Any]:
-    it, times, users = row
+    it, times, users, _ = row
     pattern, allowed, grant = _topic_grant(it, users) if it.kind == "topic" else _grant(it, users)
     return {
         "user": it.user, "vhost": it.vhost, "act": it.act, "right": it.right, "kind": it.kind, "name": it.name,
@@ -46,13 +53,15 @@ def _topic_grant(it: Refusal, users: Users) -> tuple[str | None, bool, dict[str,
     return pattern, allowed, rights if allowed else {**rights, it.right: widened(pattern, it.name)}
 
 
-LISTING: Final[Listing[Row]] = Listing(
-    shape=_shape, order=lambda row: -row[1].last_at, name=lambda row: row[0].name
-)  # fmt: skip
+LISTING: Final[Listing[Row]] = Listing(shape=_shape, order=lambda row: -row.number, name=lambda row: row.refusal.name)
 
 
 def listed(request: Request) -> Steps[Answer]:
     """The refusals that the user may see: an administrator all, others their own."""
     users, user = request.node.users, request.user
-    rows = [(it, times, users) for it, times in users.refusals if user.administers or it.user == user.name]
+    rows = [
+        Row(it, times, users, number)
+        for number, (it, times) in enumerate(users.refusals)
+        if user.administers or it.user == user.name
+    ]
     return (yield from LISTING.answer(request, rows))
