@@ -8,7 +8,7 @@ that the broker does not have, because it would cost each message, is left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import harebell
@@ -55,14 +55,12 @@ class Objects(NamedTuple):
     vhosts: list[VirtualHost]
     matches: Callable[[str], object] | None = None
 
-    def queues(self) -> list[tuple[VirtualHost, Queue]]:
-        matches = self.matches
-        return [
-            (vhost, queue)
-            for vhost in self.vhosts
-            for queue in vhost.queues.values()
-            if not queue.deleted and (matches is None or matches(queue.name))
-        ]
+    def queues(self) -> Iterator[tuple[VirtualHost, Queue]]:
+        """The queues of these virtual hosts, whatever their names are."""
+        for vhost in self.vhosts:
+            for queue in tuple(vhost.queues.values()):
+                if not queue.deleted:
+                    yield vhost, queue
 
 
 Table: TypeAlias = Callable[[Page, Context, Objects], Steps[None]]
@@ -96,7 +94,7 @@ def totals(context: Context) -> Steps[Page]:
     """The sums of all objects."""
     page = Page("rabbitmq_")
     yield from context.counts.refreshing()
-    sums = yield from summing(context.node)
+    sums = yield from summing(context.node, context.told)
     yield from _node(page, context, "aggregated")
     _add_globals(page, context, sums)
     everything = sums.channels[PROTOCOLS[0]]
@@ -113,7 +111,7 @@ def per_object(context: Context) -> Steps[Page]:
     """A sample for each queue, connection and channel, and what there is one of."""
     page = Page("rabbitmq_")
     yield from context.counts.refreshing()
-    sums = yield from summing(context.node)
+    sums = yield from summing(context.node, context.told)
     yield from _node(page, context, "per-object")
     _add_globals(page, context, sums)
     for table in OF_OBJECTS.values():
@@ -298,11 +296,12 @@ def _add_globals(page: Page, context: Context, sums: Sums) -> None:
 
 def _queue_table(rows: tuple[Row, ...], *, sized: bool = False) -> Table:
     def table(page: Page, context: Context, objects: Objects) -> Steps[None]:
-        families, unacked = _families(page, rows), context.counts.unacked
+        families, unacked, matches = _families(page, rows), context.counts.unacked, objects.matches
         for number, (vhost, queue) in enumerate(objects.queues()):
-            figures, mine = _Queue(queue, unacked[queue], sized=sized), labels(vhost=vhost.name, queue=queue.name)
-            for family, take in families:
-                family.add(take(figures), mine)
+            if matches is None or matches(queue.name):
+                figures, mine = _Queue(queue, unacked[queue], sized=sized), labels(vhost=vhost.name, queue=queue.name)
+                for family, take in families:
+                    family.add(take(figures), mine)
             if not number % STEP:
                 yield
 
