@@ -1,6 +1,6 @@
 """What management costs: requests beside RabbitMQ's, and a broker's round trips, rate and memory with it and without.
 
-    python benchmarks/admin.py [--only requests,probe] [--scale 1.0] [--rounds 3] [--broker harebell] [--list] [--json F]
+    python benchmarks/admin.py [--only requests,probe] [--scale 1.0] [--rounds 3] [--list] [--json F]
 
 requests    the time, and the broker's CPU, of listings and of metrics: Harebell and RabbitMQ in turn
 probe       round trips of a client (that of fairness.py), without management and with three open consoles
@@ -362,9 +362,7 @@ def bytes_of(count: int, records: int, grow: Callable[[Place, int], object]) -> 
     return Bytes(without, managed, watched, records)
 
 
-def each_of(
-    place: Place, count: int, grow: Callable[[Place, int], object], records: int = 0
-) -> tuple[float, float]:
+def each_of(place: Place, count: int, grow: Callable[[Place, int], object], records: int = 0) -> tuple[float, float]:
     """The bytes of each, without consoles and with three of them; wait until there are so many records of history."""
     Loader(place.port).close()
     before = memory(place.pid)
