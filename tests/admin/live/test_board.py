@@ -129,7 +129,7 @@ def test_who_follows_the_changes_has_the_same_rows_as_who_comes_new(
 def test_a_look_during_which_all_is_forgotten_was_none() -> None:
     """The next look is a first one again: its rates are not those of all counts since the start."""
     world = World()
-    world.objects = {key: ("a", "fact", 0, 1000) for key in range(3 * module.STEP)}
+    world.objects = dict.fromkeys(range(3 * module.STEP), ("a", "fact", 0, 1000))
     world.look()
     look = world.board.looking(2.0)
     next(look)
@@ -146,7 +146,7 @@ def test_a_look_during_which_all_is_forgotten_was_none() -> None:
 
 def test_objects_go_in_steps() -> None:
     world = World()
-    world.objects = {key: ("a", "fact", 0, 0) for key in range(10 * module.STEP)}
+    world.objects = dict.fromkeys(range(10 * module.STEP), ("a", "fact", 0, 0))
     world.look()
     world.objects = {}
     assert sum(1 for _ in world.board.looking(2.0)) == 10

@@ -42,16 +42,8 @@ def begun(work: Steps[Sums], steps: int) -> Steps[Sums]:
 
 
 async def test_queues_are_added_up_in_steps(node: Node) -> None:
-    work = summing(node, {})
-    count = 0
-    while True:
-        try:
-            next(work)
-            count += 1
-        except StopIteration as end:
-            assert published(end.value) == QUEUES
-            break
-    assert count >= QUEUES // STEP
+    assert sum(1 for _ in summing(node, {})) >= QUEUES // STEP
+    assert published(complete(summing(node, {}))) == QUEUES
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
