@@ -387,7 +387,6 @@ def wait_history(port: int, records: int) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"a history of {parts['mgmt_db'] // LARGEST:,} objects, not {records:,}")
         time.sleep(POLL)
-    api.close()
     time.sleep(SAMPLED * SAMPLES)
 
 

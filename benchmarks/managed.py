@@ -137,16 +137,20 @@ def close_all(sockets: Sequence[socket.socket]) -> None:
 
 
 class Api:
-    """A client of an HTTP API, over one connection."""
+    """A client of an HTTP API, with a connection for each request: RabbitMQ closes one that is idle."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        self._port = port
 
     def get(self, path: str) -> bytes:
         """The body of the answer. RuntimeError for any status but 200."""
-        self._connection.request("GET", path, headers=LOGIN)
-        answer = self._connection.getresponse()
-        body = answer.read()
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
+        try:
+            connection.request("GET", path, headers=LOGIN)
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
         if answer.status != http.client.OK:
             raise RuntimeError(f"GET {path}: {answer.status} {body[:200]!r}")
         return body
@@ -162,9 +166,6 @@ class Api:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the overview says {found}, not {totals}")
             time.sleep(POLL)
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 # -- who looks at it
