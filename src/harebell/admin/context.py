@@ -56,6 +56,6 @@ class Context:
         self.started = time.time()
         self.told: dict[str, QueueCounts] = {}  # by `metrics.sums`
 
-    def memory(self) -> Steps[dict[str, int]]:
-        """Bytes of memory by part."""
-        return memory_by_part(self.node, self.gauges, self.sampler)
+    def memory(self, queues: tuple[int, int] | None = None) -> Steps[dict[str, int]]:
+        """Bytes of memory by part. `queues`: those of the bodies in all queues, and of the rest, if known."""
+        return memory_by_part(self.node, self.gauges, self.sampler, queues)
