@@ -57,7 +57,7 @@ CACHED = 6  # RabbitMQ may use an answer again for five times as long as it took
 SECONDS = 20.0  # of the probe in each row
 TURN = 2.0  # seconds in which the traffic comes to each queue
 LISTS = 5.0  # seconds between two rounds of a monitoring program
-MESSAGES = 1_000_000  # of a load
+MESSAGES = 4_000_000  # of a load: some ten seconds, so that management does in each what it does periodically
 SAMPLES = 2  # of history, at least, before memory is looked at
 SAMPLED = 5.0  # seconds between two samples
 

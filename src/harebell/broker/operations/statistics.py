@@ -72,14 +72,14 @@ def counting(node: Node) -> Steps[Counter[Queue]]:
     unacked: Counter[Queue] = Counter()
     detached = tuple(session for session in node.sessions if not session.attached)
     connections = tuple(node.connections)
-    for channels in chain((tuple(each.channels.values()) for each in connections), (detached,)):
-        for number, channel in enumerate(channels):
-            channel.flush_counts()
-            found = yield from channel.counting_unacked()
-            if found:
-                unacked.update(found)
-            if not number % FEW:
-                yield
+    parts = chain((tuple(each.channels.values()) for each in connections), (detached,))
+    for number, channel in enumerate(chain.from_iterable(parts)):
+        channel.flush_counts()
+        found = yield from channel.counting_unacked()
+        if found:
+            unacked.update(found)
+        if not number % FEW:
+            yield
     return unacked
 
 
