@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -124,15 +124,17 @@ def cases(scale: float) -> list[Case]:
 
 
 @contextmanager
-def harebell_server(folder: Path | None = None, *, pure: bool = False) -> Iterator[tuple[int, int]]:
+def harebell_server(
+    folder: Path | None = None, *, pure: bool = False, flags: Sequence[str] = ()
+) -> Iterator[tuple[int, int]]:
     """`harebell serve` on a free port: (port, pid). Its data folder is `folder`, or a temporary one.
 
-    `pure` runs it as Python, whether or not it is compiled.
+    `pure` runs it as Python, whether or not it is compiled; `flags` are more flags of its command line.
     """
     with tempfile.TemporaryDirectory() as temporary:
         data = str(folder or temporary)
         process = subprocess.Popen(
-            [sys.executable, "-m", "harebell", "serve", "--port", "0", "--data", data],
+            [sys.executable, "-m", "harebell", "serve", "--port", "0", "--data", data, *flags],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | ({"HAREBELL_PURE": "1"} if pure else {}),

@@ -139,13 +139,29 @@ def test_values_of_any_kind_have_an_order(values: list[object]) -> None:
 
 
 def test_long_lists_are_sorted_and_made_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STEP", "QUICK_STEP", "SORTED"):
+    for name in ("STEP", "QUICK_STEP"):
         monkeypatch.setattr(listing, name, 7)
     work = LISTING.answer(cast("Request", Asked(sort="size", page=1, page_size=500)), items(300))
     assert sum(1 for _ in work) > 100
     found = answer(items(300), sort="size", page=1, page_size=500)["items"]
     assert [each["size"] for each in found] == sorted(item["size"] for item in items(300))
     assert names(answer(items(300)[::-1])) == names(items(300))
+
+
+@pytest.mark.parametrize("query", [{}, {"sort": "size"}, {"page": 1, "name": "q", "sort": "name"}])
+def test_a_step_looks_at_a_part_of_the_items(query: dict[str, object]) -> None:
+    seen: list[str] = []
+
+    def note(item: dict[str, Any]) -> str:
+        seen.append(item["name"])
+        return str(item["name"])
+
+    noting: Listing[dict[str, Any]] = Listing(dict, order=note, name=note, quick={"size": note})
+    work, most = noting.answer(cast("Request", Asked(**query)), items(10_000)), 0
+    for _ in work:
+        most = max(most, len(seen))
+        seen.clear()
+    assert 0 < most <= listing.QUICK_STEP * 2  # a key may need the name and the order
 
 
 def test_names_that_are_no_unicode_are_shown() -> None:

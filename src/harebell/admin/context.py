@@ -15,6 +15,7 @@ from harebell.admin.history.sampler import Sampler
 from harebell.admin.live.feed import Feed
 from harebell.admin.login.gate import Gate
 from harebell.admin.login.sessions import Sessions
+from harebell.broker.counts import QueueCounts
 from harebell.broker.node import Node
 from harebell.routing.steps import Steps
 
@@ -53,7 +54,8 @@ class Context:
         self.gate = Gate(node, self.sessions)
         self.certificate = certificate
         self.started = time.time()
+        self.told: dict[str, QueueCounts] = {}  # by `metrics.sums`
 
-    def memory(self) -> Steps[dict[str, int]]:
-        """Bytes of memory by part."""
-        return memory_by_part(self.node, self.gauges, self.sampler)
+    def memory(self, queues: tuple[int, int] | None = None) -> Steps[dict[str, int]]:
+        """Bytes of memory by part. `queues`: those of the bodies in all queues, and of the rest, if known."""
+        return memory_by_part(self.node, self.gauges, self.sampler, queues)

@@ -30,8 +30,7 @@ T = TypeVar("T")
 PAGE_SIZE: Final = 100
 MOST_PAGE_SIZE: Final = 500
 STEP: Final = 32  # objects made and encoded in one step
-SORTED: Final = 4096  # keys sorted in one step
-QUICK_STEP: Final = 512  # objects of which one value is taken in one step
+QUICK_STEP: Final = 512  # objects of which one value is taken, or sorted, in one step
 Shape = Callable[[Any], Mapping[str, Any]]
 
 
@@ -104,12 +103,13 @@ class Listing(NamedTuple, Generic[T]):
 
     def _sorted(self, query: Mapping[str, str], items: Sequence[T]) -> Steps[Sequence[T]]:
         column, reverse = query.get("sort", ""), query.get("sort_reverse", "false").lower() == "true"
-        if not column:
-            keys = [(self.order(each), number) for number, each in enumerate(items)]
-            yield
-            return (yield from _in_order(keys, items, reverse))
         order, quick, path = self.order, self.quick.get(column), column.split(".")
-        keys = []
+        keys = list[tuple[Any, int]]()
+        if not column:
+            for start in range(0, len(items), QUICK_STEP):
+                keys += [(order(each), number) for number, each in enumerate(items[start : start + QUICK_STEP], start)]
+                yield
+            return (yield from _in_order(keys, items, reverse))
         step = STEP if quick is None else QUICK_STEP
         for start in range(0, len(items), step):
             for number, each in enumerate(items[start : start + step], start):
@@ -131,8 +131,8 @@ class Listing(NamedTuple, Generic[T]):
 def _in_order(keys: list[tuple[Any, int]], items: Sequence[T], reverse: bool) -> Steps[Sequence[T]]:
     """The items in the order of their keys, each with its place among them; long lists are sorted in parts."""
     parts = list[list[tuple[Any, int]]]()
-    for start in range(0, len(keys), SORTED):
-        parts.append(sorted(keys[start : start + SORTED]))
+    for start in range(0, len(keys), QUICK_STEP):
+        parts.append(sorted(keys[start : start + QUICK_STEP]))
         yield
     if len(parts) < 2:
         order = [number for part in parts for _, number in part]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from typing import Any
 
 import pytest
 
+from harebell.admin.answers import Answer
 from harebell.admin.http import app, bodies, server
 from harebell.routing.definitions import GlobalParameter
 from tests.admin.kit import Api, ApiThread, part
@@ -255,6 +258,26 @@ def test_many_clients_at_once(serving: ApiThread) -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert found == [200] * 30
+
+
+async def test_other_tasks_have_turns_between_the_pieces_of_an_answer() -> None:
+    """Also when the client takes all of them at once."""
+    turns, sent, pieces = 0, list[bytes](), [b"x"] * 50
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message.get("body", b""))
+
+    other = asyncio.create_task(count())
+    await app._send_answer(Answer(200, pieces), send, head=False)
+    other.cancel()
+    assert b"".join(sent) == b"".join(pieces)
+    assert turns >= len(pieces)
 
 
 def test_a_stop_does_not_wait_for_idle_connections() -> None:

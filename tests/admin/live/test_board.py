@@ -124,3 +124,30 @@ def test_who_follows_the_changes_has_the_same_rows_as_who_comes_new(
                 assert sorted([*reader.facts[key], reader.figures[key][0]] for key in reader.facts) == wanted
     finally:
         module.PIECE = before  # type: ignore[misc]
+
+
+def test_a_look_during_which_all_is_forgotten_was_none() -> None:
+    """The next look is a first one again: its rates are not those of all counts since the start."""
+    world = World()
+    world.objects = dict.fromkeys(range(3 * module.STEP), ("a", "fact", 0, 1000))
+    world.look()
+    look = world.board.looking(2.0)
+    next(look)
+    world.board.forget()
+    complete(look)
+    assert world.board.number == 0
+    assert not list(world.board.whole(None))
+    world.look()
+    reader = Reader(None)
+    reader.read_all(world.board)
+    assert set(map(tuple, (figures[-2:] for figures in reader.figures.values()))) == {(0, 0.0)}
+    assert len(reader.figures) == len(world.objects)
+
+
+def test_objects_go_in_steps() -> None:
+    world = World()
+    world.objects = dict.fromkeys(range(10 * module.STEP), ("a", "fact", 0, 0))
+    world.look()
+    world.objects = {}
+    assert sum(1 for _ in world.board.looking(2.0)) == 10
+    assert len(json.loads(world.board.changes(None)[0])["gone"]) == 10 * module.STEP

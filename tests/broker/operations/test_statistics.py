@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harebell.broker import Broker
-from harebell.broker.counts import QueueCounts
+from harebell.broker.counts import ChannelCounts, QueueCounts
 from harebell.broker.operations.statistics import statistics
 from harebell.broker.v091 import cached_targets
 from harebell.protocol.v010 import commands as c
@@ -287,3 +287,20 @@ def test_a_broker_says_them() -> None:
     assert set(asyncio.run(main())) == {
         "node", "alarms", "message_stats", "churn", "object_totals", "queue_totals", "vhosts", "connections",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [QueueCounts, ChannelCounts])
+def test_every_count_is_added(kind: type[QueueCounts]) -> None:
+    names = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
+    assert len(names) >= 8
+    total, other = kind(), kind()
+    for number, name in enumerate(names, 1):
+        setattr(total, name, 100 * number)
+        setattr(other, name, number)
+    total.add(other)
+    assert [getattr(total, name) for name in names] == [101 * number for number in range(1, len(names) + 1)]
+    if kind is ChannelCounts:
+        plain = QueueCounts()
+        plain.publish = 5
+        total.add(plain)
+        assert total.publish == 101 * (names.index("publish") + 1) + 5

@@ -22,6 +22,7 @@ __all__ = ["Counts", "Totals"]
 
 FACTOR: Final = 50
 STEP: Final = 256  # queues in one step
+FEW: Final = 32  # connections in one step, unless one of them has many channels
 
 
 class Totals:
@@ -100,7 +101,7 @@ class Counts:
                     sums.unacked += unacked[queue]
                 if not number % STEP:
                     yield
-        for connection in tuple(self._node.connections):
+        for number, connection in enumerate(tuple(self._node.connections)):
             sums_of = by_name.get(connection.vhost.name)
             if sums_of is not None and connection.user:
                 sums_of.connections += 1
@@ -110,5 +111,6 @@ class Counts:
                 for channel in connection.channels.values():
                     sums_of.consumers += len(channel.consumers)
                     sums_of.counts.add(channel.counts)
+            if not number % FEW or len(connection.channels) > FEW:
                 yield
         self.unacked, self.totals = unacked, totals

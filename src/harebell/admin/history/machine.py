@@ -72,7 +72,8 @@ class Gauges:
     @property
     def descriptors_used(self) -> int:
         try:
-            return sum(1 for _ in os.scandir(DESCRIPTORS))
+            # Linux has their number as the folder's size, since 6.2: to list thousands takes milliseconds.
+            return DESCRIPTORS.stat().st_size or sum(1 for _ in os.scandir(DESCRIPTORS))
         except OSError:
             return 0
 

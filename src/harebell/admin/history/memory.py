@@ -29,16 +29,12 @@ CHANNEL: Final = 5 << 10
 STEP: Final = 64
 
 
-def memory_by_part(node: Node, gauges: Gauges, sampler: Sampler) -> Steps[dict[str, int]]:
-    """Bytes of memory by part."""
-    bodies = overhead = connections = unsent = 0
-    for vhost in tuple(node.vhosts.values()):
-        for number, queue in enumerate(tuple(vhost.queues.values())):
-            size = sizes(queue, 0)
-            bodies += size.in_memory
-            overhead += size.memory - size.in_memory
-            if not number % STEP:
-                yield
+def memory_by_part(
+    node: Node, gauges: Gauges, sampler: Sampler, queues: tuple[int, int] | None = None
+) -> Steps[dict[str, int]]:
+    """Bytes of memory by part. `queues`: the bytes of the bodies in all queues, and of the rest, if they are known."""
+    connections = unsent = 0
+    bodies, overhead = queues or (yield from _queues(node))
     for number, connection in enumerate(tuple(node.connections)):
         connections += CONNECTION + len(connection.channels) * CHANNEL
         unsent += connection.unsent
@@ -53,3 +49,15 @@ def memory_by_part(node: Node, gauges: Gauges, sampler: Sampler) -> Steps[dict[s
     }
     parts["other_system"] = max(0, gauges.memory_used - sum(parts.values()))
     return parts
+
+
+def _queues(node: Node) -> Steps[tuple[int, int]]:
+    bodies = overhead = 0
+    for vhost in tuple(node.vhosts.values()):
+        for number, queue in enumerate(tuple(vhost.queues.values())):
+            size = sizes(queue, 0)
+            bodies += size.in_memory
+            overhead += size.memory - size.in_memory
+            if not number % STEP:
+                yield
+    return bodies, overhead

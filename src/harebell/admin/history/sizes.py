@@ -46,30 +46,31 @@ def sizes(queue: Queue, unacked: int) -> Sizes:
         return Sizes(0, 0, 0, 0, 0.0, PER_QUEUE)
     if not count:  # most queues, mostly
         return Sizes(0, 0, 0, 0, float(queue.stored), PER_QUEUE)
-    held, bytes_held, persistent = _in_memory(queue)
+    held, bytes_held, sample = _in_memory(queue)
+    persistent = _persistent(sample) if queue.stored else 0.0
     average = bytes_held / held if held else 0.0
     ready = bytes_held if held == count else round(average * count)
     memory = PER_QUEUE + held * PER_MESSAGE + bytes_held
-    return Sizes(ready, round(average * unacked), bytes_held, held, persistent if queue.stored else 0.0, memory)
+    return Sizes(ready, round(average * unacked), bytes_held, held, persistent, memory)
 
 
-def _in_memory(queue: ClassicQueue) -> tuple[int, int, float]:
-    """The number of messages in memory, their bytes, and which part of them is persistent."""
+def _in_memory(queue: ClassicQueue) -> tuple[int, int, Sequence[Message]]:
+    """The number of messages in memory, their bytes, and some of them, for a queue on disk."""
     backlog, line = queue.backlog, queue.line
     if backlog is not None:
-        return backlog.count, backlog.bytes, _persistent([held.message for held in islice(backlog, EXACT)])
+        return backlog.count, backlog.bytes, [held.message for held in islice(backlog, EXACT if queue.stored else 0)]
     count = len(line.ready) + len(line.returned)
     returned = [held.message for held in islice(line.returned, EXACT)]
     if count <= EXACT:
         sample = [*line.ready, *returned]
-        return count, _bytes(sample), _persistent(sample)
+        return count, _bytes(sample), sample
     some = EXACT // 2
     sample = [*islice(line.ready, some), *islice(reversed(line.ready), some)] or returned
-    return count, round(_bytes(sample) / len(sample) * count), _persistent(sample)
+    return count, round(_bytes(sample) / len(sample) * count), sample
 
 
 def _bytes(messages: Iterable[Message]) -> int:
-    return sum(message.content.body_size for message in messages)
+    return sum([message.content.body_size for message in messages])
 
 
 def _persistent(messages: Sequence[Message]) -> float:

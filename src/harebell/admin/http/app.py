@@ -246,6 +246,7 @@ async def _send_answer(answer: Answer, send: Send, *, head: bool) -> None:
     pieces = () if head else answer.pieces
     for number, piece in enumerate(pieces, 1):
         await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
+        await asyncio.sleep(0)  # hundreds of pieces, which a fast client takes at once, must not keep the loop
     if not pieces:
         await send({"type": "http.response.body", "body": b""})
 

@@ -115,10 +115,13 @@ class Board:
             row.seen = number
             self._note(row, entry, seconds, changes)
         gone = [key for key, row in rows.items() if row.seen != number]
-        for key in gone:
+        for count, key in enumerate(gone):
             row = rows.pop(key)
-            changes.setdefault(row.group, _Changes()).gone.append(row.id)
-        self._changes, self._joined, self.number = changes, {}, number
+            _of(changes, row.group).gone.append(row.id)
+            if not count % STEP:
+                yield
+        if self._rows is rows:  # else all was forgotten meanwhile, and the next look is the first one
+            self._changes, self._joined, self.number = changes, {}, number
 
     def _note(self, row: _Row, entry: Entry, seconds: float, changes: dict[str, _Changes]) -> None:
         if entry.facts != row.facts:

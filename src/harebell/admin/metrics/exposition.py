@@ -73,7 +73,7 @@ class Page:
         return found
 
     def encoding(self) -> Steps[list[bytes]]:
-        """The page in pieces. A family without samples is left out."""
+        """The page in pieces, once: its samples are gone then. A family without samples is left out."""
         pieces = []
         for family in self._families.values():
             if not family.lines:
@@ -83,4 +83,6 @@ class Page:
             for start in range(0, len(family.lines), STEP):
                 pieces.append("".join(family.lines[start : start + STEP]).encode("utf-8", "replace"))
                 yield
+            family.lines = []  # freed here, and not all lines of a page at its end
+            yield
         return pieces

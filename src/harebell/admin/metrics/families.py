@@ -8,14 +8,14 @@ that the broker does not have, because it would cost each message, is left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import harebell
 from harebell.admin.about import PRODUCT, PYTHON, VERSION, rabbitmq_version
 from harebell.admin.context import Context
-from harebell.admin.history.sizes import sizes
 from harebell.admin.metrics.exposition import Family, Page, kind_of, labels
+from harebell.admin.metrics.queues import QueueFigures, adding
 from harebell.admin.metrics.rows import (
     CHANNEL,
     CHANNEL_LEFT,
@@ -32,13 +32,15 @@ from harebell.admin.metrics.rows import (
 )
 from harebell.admin.metrics.sums import PROTOCOLS, Sums, summing
 from harebell.broker.clients import Channel, Connection
+from harebell.broker.counts import ChannelCounts
 from harebell.broker.queues.base import Queue
 from harebell.broker.vhost import VirtualHost
 from harebell.routing.steps import Steps
 
 __all__ = ["TABLES", "Objects", "detailed", "per_object", "totals"]
 
-STEP: Final = 128  # objects in one step
+STEP: Final = 64  # objects in one step
+QUEUES: Final = (*QUEUE_COARSE, *QUEUE_CONSUMERS, *QUEUE)
 STREAM_ERRORS: Final = (
     "access_refused", "authentication_failure", "frame_too_large", "internal_error", "precondition_failed",
     "publisher_does_not_exist", "sasl_authentication_failure_loopback", "sasl_challenge", "sasl_error",
@@ -55,33 +57,24 @@ class Objects(NamedTuple):
     vhosts: list[VirtualHost]
     matches: Callable[[str], object] | None = None
 
-    def queues(self) -> list[tuple[VirtualHost, Queue]]:
-        matches = self.matches
-        return [
-            (vhost, queue)
-            for vhost in self.vhosts
-            for queue in vhost.queues.values()
-            if not queue.deleted and (matches is None or matches(queue.name))
-        ]
+    def queues(self) -> Iterator[tuple[VirtualHost, Queue]]:
+        """The queues of these virtual hosts, whatever their names are."""
+        for vhost in self.vhosts:
+            for queue in tuple(vhost.queues.values()):
+                if not queue.deleted:
+                    yield vhost, queue
 
 
 Table: TypeAlias = Callable[[Page, Context, Objects], Steps[None]]
 
 
-class _Queue:
-    """The figures of a queue."""
-
-    __slots__ = ("consumers", "published", "ready", "size", "unacked")
-
-    def __init__(self, queue: Queue, unacked: int, *, sized: bool) -> None:
-        self.ready, self.unacked = queue.message_count, unacked
-        self.consumers, self.published = len(queue.consumers), queue.counts.publish
-        if sized:
-            self.size = sizes(queue, unacked)
-
-
 def _families(page: Page, rows: Iterable[Row]) -> list[tuple[Family, Callable[[Any], float]]]:
     return [(page.family(name, kind_of(name), about), take) for name, about, take in rows]
+
+
+def _writers(page: Page, rows: Iterable[Row]) -> list[tuple[str, Callable[[str], None], Callable[[Any], float]]]:
+    """For rows of thousands of objects: the name of each family, what appends a line to it, and what takes a value."""
+    return [(family.name, family.lines.append, take) for family, take in _families(page, rows)]
 
 
 def _add(page: Page, rows: Iterable[Row], it: object, labels: str = "") -> None:
@@ -96,14 +89,16 @@ def totals(context: Context) -> Steps[Page]:
     """The sums of all objects."""
     page = Page("rabbitmq_")
     yield from context.counts.refreshing()
-    sums = yield from summing(context.node)
-    yield from _node(page, context, "aggregated")
+    sums = yield from summing(context.node, context.told)
+    there = (queue for _, queue in Objects(list(context.node.vhosts.values())).queues())
+    queues = yield from adding(there, context.counts.unacked)
+    yield from _node(page, context, "aggregated", queues)
     _add_globals(page, context, sums)
     everything = sums.channels[PROTOCOLS[0]]
     for protocol in PROTOCOLS[1:]:
         everything.add(sums.channels[protocol])
     _add(page, (*CHANNEL_PUBLISHED, *CHANNEL_LEFT), everything)
-    yield from _add_sums(page, (*QUEUE_COARSE, *QUEUE_CONSUMERS, *QUEUE), _queue_figures(context), sums)
+    yield from _add_sums(page, QUEUES, (queues,), sums)
     yield from _add_sums(page, (*CONNECTION_COARSE, *CONNECTION), _alive(tuple(context.node.connections)), sums)
     yield from _add_sums(page, CHANNEL, _channels(context), sums)
     return page
@@ -113,10 +108,10 @@ def per_object(context: Context) -> Steps[Page]:
     """A sample for each queue, connection and channel, and what there is one of."""
     page = Page("rabbitmq_")
     yield from context.counts.refreshing()
-    sums = yield from summing(context.node)
+    sums = yield from summing(context.node, context.told)
     yield from _node(page, context, "per-object")
     _add_globals(page, context, sums)
-    for table in OF_OBJECTS.values():
+    for table in PER_OBJECT:
         yield from table(page, context, Objects(list(context.node.vhosts.values())))
     return page
 
@@ -129,12 +124,6 @@ def detailed(context: Context, tables: Iterable[str], objects: Objects) -> Steps
     for name in tables:
         yield from TABLES[name](page, context, objects)
     return page
-
-
-def _queue_figures(context: Context) -> Iterable[_Queue]:
-    unacked = context.counts.unacked
-    for _, queue in Objects(list(context.node.vhosts.values())).queues():
-        yield _Queue(queue, unacked[queue], sized=True)
 
 
 def _alive(connections: Iterable[Connection]) -> Iterable[Connection]:
@@ -186,7 +175,8 @@ def _identity(page: Page, context: Context, endpoint: str, prefix: str) -> None:
     page.prefix = kept
 
 
-def _node(page: Page, context: Context, endpoint: str) -> Steps[None]:
+def _node(page: Page, context: Context, endpoint: str, queues: QueueFigures | None = None) -> Steps[None]:
+    """`queues`: all of them, if they are added up already."""
     _identity(page, context, endpoint, page.prefix)
     for add in (_use_of_node, _limits_of_node, _syncs, _churn):
         add(page, context)
@@ -204,7 +194,8 @@ def _node(page: Page, context: Context, endpoint: str) -> Steps[None]:
     page.family("loop_lag_seconds", "histogram", "How late the loop is").add_histogram(context.lag.seconds)
     page.family("works_waiting", "gauge", "Long works that wait for their turn").add(context.node.batch.slices.waiting)
     page.family("sessions", "gauge", "Sessions of AMQP 0-10").add(len(context.node.sessions))
-    memory = yield from context.memory()
+    known = None if queues is None else (queues.in_memory_bytes, queues.memory - queues.in_memory_bytes)
+    memory = yield from context.memory(known)
     for part, size in memory.items():
         page.family("memory_bytes", "gauge", "Memory by part").add(size, labels(part=part))
     page.prefix = kept
@@ -298,11 +289,13 @@ def _add_globals(page: Page, context: Context, sums: Sums) -> None:
 
 def _queue_table(rows: tuple[Row, ...], *, sized: bool = False) -> Table:
     def table(page: Page, context: Context, objects: Objects) -> Steps[None]:
-        families, unacked = _families(page, rows), context.counts.unacked
+        families, unacked, matches = _writers(page, rows), context.counts.unacked, objects.matches
         for number, (vhost, queue) in enumerate(objects.queues()):
-            figures, mine = _Queue(queue, unacked[queue], sized=sized), labels(vhost=vhost.name, queue=queue.name)
-            for family, take in families:
-                family.add(take(figures), mine)
+            if matches is None or matches(queue.name):
+                figures, mine = QueueFigures(), labels(vhost=vhost.name, queue=queue.name)
+                figures.add(queue, unacked[queue], sized=sized)
+                for name, append, take in families:
+                    append(f"{name}{mine} {take(figures)}\n")
             if not number % STEP:
                 yield
 
@@ -311,12 +304,12 @@ def _queue_table(rows: tuple[Row, ...], *, sized: bool = False) -> Table:
 
 def _connection_table(rows: tuple[Row, ...]) -> Table:
     def table(page: Page, context: Context, objects: Objects) -> Steps[None]:
-        families, vhosts = _families(page, rows), set(objects.vhosts)
+        families, vhosts = _writers(page, rows), set(objects.vhosts)
         for number, each in enumerate(_alive(tuple(context.node.connections))):
             if each.vhost in vhosts:
                 mine = labels(connection=each.name)
-                for family, take in families:
-                    family.add(take(each), mine)
+                for name, append, take in families:
+                    append(f"{name}{mine} {take(each)}\n")
             if not number % STEP:
                 yield
 
@@ -325,12 +318,13 @@ def _connection_table(rows: tuple[Row, ...]) -> Table:
 
 def _channel_table(rows: tuple[Row, ...], *, counts: bool = False) -> Table:
     def table(page: Page, context: Context, objects: Objects) -> Steps[None]:
-        families, vhosts = _families(page, rows), set(objects.vhosts)
+        families, vhosts = _writers(page, rows), set(objects.vhosts)
         for number, each in enumerate(_channels(context)):
             if each.connection.vhost in vhosts:
                 mine = labels(channel=f"{each.connection.name} ({each.number})")
-                for family, take in families:
-                    family.add(take(each.counts if counts else each), mine)
+                figures: Channel | ChannelCounts = each.counts if counts else each
+                for name, append, take in families:
+                    append(f"{name}{mine} {take(figures)}\n")
             if not number % STEP:
                 yield
 
@@ -345,16 +339,25 @@ def _single(add: Callable[[Page, Context], None]) -> Table:
     return table
 
 
+OF_CHANNELS: Final[dict[str, Table]] = {
+    "channel_metrics": _channel_table(CHANNEL),
+    "channel_exchange_metrics": _channel_table(CHANNEL_PUBLISHED, counts=True),
+    "channel_queue_metrics": _channel_table(CHANNEL_LEFT, counts=True),
+}
 OF_OBJECTS: Final[dict[str, Table]] = {
     "queue_coarse_metrics": _queue_table(QUEUE_COARSE),
     "queue_consumer_count": _queue_table(QUEUE_CONSUMERS),
     "queue_metrics": _queue_table(QUEUE, sized=True),
     "connection_coarse_metrics": _connection_table(CONNECTION_COARSE),
     "connection_metrics": _connection_table(CONNECTION),
-    "channel_metrics": _channel_table(CHANNEL),
-    "channel_exchange_metrics": _channel_table(CHANNEL_PUBLISHED, counts=True),
-    "channel_queue_metrics": _channel_table(CHANNEL_LEFT, counts=True),
+    **OF_CHANNELS,
 }
+PER_OBJECT: Final[tuple[Table, ...]] = (
+    _queue_table(QUEUES, sized=True),
+    _connection_table((*CONNECTION_COARSE, *CONNECTION)),
+    *OF_CHANNELS.values(),
+)
+"""The same, with all figures of a queue and of a connection at a time."""
 TABLES: Final[dict[str, Table]] = {
     **OF_OBJECTS,
     "connection_churn_metrics": _single(_churn),

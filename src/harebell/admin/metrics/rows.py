@@ -26,15 +26,15 @@ QUEUE_CONSUMERS: Final[tuple[Row, ...]] = (
 )  # fmt: skip
 QUEUE: Final[tuple[Row, ...]] = (
     ("queue_messages_published_total", "Total number of messages published to queues", lambda it: it.published),
-    ("queue_messages_ram", "Ready and unacknowledged messages stored in memory", lambda it: it.size.in_memory_count + it.unacked),
-    ("queue_messages_ready_ram", "Ready messages stored in memory", lambda it: it.size.in_memory_count),
-    ("queue_messages_persistent", "Persistent messages", lambda it: round((it.ready + it.unacked) * it.size.persistent)),
-    ("queue_messages_bytes", "Size in bytes of ready and unacknowledged messages", lambda it: it.size.ready + it.size.unacked),
-    ("queue_messages_ready_bytes", "Size in bytes of ready messages", lambda it: it.size.ready),
-    ("queue_messages_unacked_bytes", "Size in bytes of all unacknowledged messages", lambda it: it.size.unacked),
-    ("queue_messages_ram_bytes", "Size of ready and unacknowledged messages stored in memory", lambda it: it.size.in_memory + it.size.unacked),
-    ("queue_messages_persistent_bytes", "Size in bytes of persistent messages", lambda it: round((it.size.ready + it.size.unacked) * it.size.persistent)),
-    ("queue_process_memory_bytes", "Memory in bytes used by the queue", lambda it: it.size.memory),
+    ("queue_messages_ram", "Ready and unacknowledged messages stored in memory", lambda it: it.in_memory + it.unacked),
+    ("queue_messages_ready_ram", "Ready messages stored in memory", lambda it: it.in_memory),
+    ("queue_messages_persistent", "Persistent messages", lambda it: it.persistent),
+    ("queue_messages_bytes", "Size in bytes of ready and unacknowledged messages", lambda it: it.ready_bytes + it.unacked_bytes),
+    ("queue_messages_ready_bytes", "Size in bytes of ready messages", lambda it: it.ready_bytes),
+    ("queue_messages_unacked_bytes", "Size in bytes of all unacknowledged messages", lambda it: it.unacked_bytes),
+    ("queue_messages_ram_bytes", "Size of ready and unacknowledged messages stored in memory", lambda it: it.in_memory_bytes + it.unacked_bytes),
+    ("queue_messages_persistent_bytes", "Size in bytes of persistent messages", lambda it: it.persistent_bytes),
+    ("queue_process_memory_bytes", "Memory in bytes used by the queue", lambda it: it.memory),
 )  # fmt: skip
 CONNECTION_COARSE: Final[tuple[Row, ...]] = (
     ("connection_incoming_bytes_total", "Total number of bytes received on a connection", lambda it: it.recv_oct),

@@ -51,8 +51,7 @@ LISTING: Final[Listing[Row]] = Listing(
 def list_all(request: Request) -> Steps[Answer]:
     rows = list[Row]()
     for vhost in request.user.seen():
-        found = yield from gathered(vhost.router.bindings())
-        rows += [Row(vhost.name, each) for each in found]
+        rows += yield from gathered(Row(vhost.name, each) for each in vhost.router.bindings())
     return (yield from LISTING.answer(request, rows))
 
 
@@ -86,8 +85,8 @@ def list_between(request: Request) -> Steps[Answer]:
 
 def _list(request: Request, bindings: Iterable[Binding]) -> Steps[Answer]:
     vhost = request.names["vhost"]
-    found = yield from gathered(bindings)
-    return (yield from LISTING.answer(request, [Row(vhost, each) for each in found]))
+    rows = yield from gathered(Row(vhost, each) for each in bindings)
+    return (yield from LISTING.answer(request, rows))
 
 
 def _to(vhost: VirtualHost, destination: Destination) -> tuple[Binding, ...]:

@@ -10,7 +10,7 @@ from harebell.admin.history.ranges import ranges_of
 from harebell.admin.http.endpoint import NOT_AUTHORISED
 from harebell.admin.http.requests import Request
 from harebell.admin.listing import Listing
-from harebell.admin.resources.objects import NO_CONTENT, alone, number
+from harebell.admin.resources.objects import NO_CONTENT, alone, gathered, number
 from harebell.admin.shapes.connections import channel, channel_alone, connection, connection_alone
 from harebell.admin.shapes.consumers import consumer
 from harebell.admin.shapes.names import channel_name
@@ -138,9 +138,7 @@ def channels_of_connection(request: Request) -> Steps[Answer]:
 def _channels(request: Request, connections: list[Connection]) -> Steps[Answer]:
     context, ranges = request.context, ranges_of(request.query)
     yield from context.counts.refreshing()
-    found = list[Channel]()
-    for each in connections:
-        found += each.channels.values()
+    found = yield from gathered(it for each in connections for it in tuple(each.channels.values()))
     listing: Listing[Channel] = Listing(
         shape=lambda it: channel(context, it, ranges),
         order=lambda it: (it.connection.vhost.name, it.connection.name, it.number),

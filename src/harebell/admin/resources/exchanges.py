@@ -9,7 +9,7 @@ from harebell.admin.answers import Answer, bad_request, not_found
 from harebell.admin.history.ranges import ranges_of
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
-from harebell.admin.resources.objects import NO_CONTENT, alone, created, exchange_name, exchange_of
+from harebell.admin.resources.objects import NO_CONTENT, alone, created, exchange_name, exchange_of, gathered
 from harebell.admin.resources.queues import table
 from harebell.admin.shapes.exchanges import exchange
 from harebell.broker.vhost import VirtualHost
@@ -40,8 +40,8 @@ def _list(request: Request, vhosts: list[VirtualHost]) -> Steps[Answer]:
     yield from context.counts.refreshing()
     rows = list[Row]()
     for vhost in vhosts:
-        rows += [Row(vhost, each) for each in vhost.router.exchanges]
-        yield
+        there = tuple(vhost.router.exchanges)
+        rows += yield from gathered(Row(vhost, each) for each in there)
     listing: Listing[Row] = Listing(
         shape=lambda row: exchange(context, row.vhost, row.exchange, ranges),
         order=lambda row: (row.vhost.name, row.exchange.name),

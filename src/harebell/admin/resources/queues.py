@@ -10,7 +10,7 @@ from harebell.admin.history.ranges import ranges_of
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
 from harebell.admin.resources.moves import check_conditions, delete_kept, purge_kept
-from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, created, queue_of
+from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, created, gathered, queue_of
 from harebell.admin.shapes.queues import queue, queue_alone
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.changes import changed_arguments
@@ -41,8 +41,8 @@ def _list(request: Request, vhosts: list[VirtualHost]) -> Steps[Answer]:
         yield from context.counts.refreshing()
     rows = list[Row]()
     for vhost in vhosts:
-        rows += [Row(vhost, each) for each in vhost.queues.values() if not each.deleted]
-        yield
+        there = tuple(vhost.queues.values())
+        rows += yield from gathered(Row(vhost, each) for each in there if not each.deleted)
     unacked = context.counts.unacked
     totals: dict[str, Callable[[Row], Any]] = {
         "messages_ready": lambda row: row.queue.message_count,

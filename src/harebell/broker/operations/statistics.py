@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import Any, Final
 
 from harebell.broker.clients import Channel, Connection
@@ -70,14 +71,15 @@ def counting(node: Node) -> Steps[Counter[Queue]]:
     """Bring all counts up to date. Returns the number of unacknowledged messages of each queue."""
     unacked: Counter[Queue] = Counter()
     detached = tuple(session for session in node.sessions if not session.attached)
-    for channels in (*(tuple(each.channels.values()) for each in tuple(node.connections)), detached):
-        for number, channel in enumerate(channels):
-            channel.flush_counts()
-            found = yield from channel.counting_unacked()
-            if found:
-                unacked.update(found)
-            if not number % FEW:
-                yield
+    connections = tuple(node.connections)
+    parts = chain((tuple(each.channels.values()) for each in connections), (detached,))
+    for number, channel in enumerate(chain.from_iterable(parts)):
+        channel.flush_counts()
+        found = yield from channel.counting_unacked()
+        if found:
+            unacked.update(found)
+        if not number % FEW:
+            yield
     return unacked
 
 
