@@ -54,8 +54,9 @@ class Place(NamedTuple):
 def harebell_managed(*, managed: bool = True) -> Iterator[Place]:
     """`harebell serve`, with its management or without it."""
     api = free_ports(1)[0] if managed else 0
-    flags = ("--management-port", str(api)) if managed else ("--no-management",)
+    flags = ("--management", "--management-port", str(api)) if managed else ("--no-management",)
     with harebell_server(flags=flags) as (port, pid):
+        wait_listening(api)
         yield Place(port, pid, api, api)
 
 
@@ -66,7 +67,22 @@ def rabbitmq_managed() -> Iterator[Place]:
     config = {"management.tcp.ip": "127.0.0.1", "management.tcp.port": str(api)}
     config |= {"prometheus.tcp.ip": "127.0.0.1", "prometheus.tcp.port": str(metrics)}
     with RabbitMQ(config=config, plugins=("rabbitmq_management", "rabbitmq_prometheus")) as server:
+        wait_listening(api, metrics)
         yield Place(server.port, server.pid, api, metrics)
+
+
+def wait_listening(*ports: int) -> None:
+    """Wait until there are listeners on these ports, which begin after AMQP's; 0 is none."""
+    deadline = time.monotonic() + PATIENCE
+    for port in filter(None, ports):
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
+                break
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL)
 
 
 STARTS: Mapping[str, Callable[[], AbstractContextManager[Place]]] = {
