@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["FOLDER", "run"]
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-LONGEST = 120.0  # seconds
+LONGEST = 600.0  # seconds, on a machine that is busy with much else
 
 
 def run(*arguments: object) -> str:
