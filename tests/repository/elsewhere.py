@@ -67,7 +67,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/net/transport.py": "broker/test_output.py",
     "broker/node.py": "broker/test_catalog_wiring.py",
     "broker/observers.py": "broker/operations/test_firehose.py",
-    "broker/operations/messages.py": "admin/resources/test_single_messages.py",
     "broker/operations/publishing.py": "admin/resources/test_messages.py",
     "broker/operations/recovery.py": "broker/test_durable.py",
     "broker/operations/startup.py": "broker/test_catalog_wiring.py",

@@ -64,20 +64,23 @@ def record(request: Request, refused: Refused | None) -> None:
         return
     asked = (request.method, pattern)
     known = EVENTLESS.get(asked)
-    if refused is None and (known is None or asked in NOTED):
-        return
-    if (
-        refused is None
-        and pattern.endswith("/redrive")
-        and b"dry_run" in request.body
-        and request.object().get("dry_run")
-    ):
+    if (refused is None and (known is None or asked in NOTED)) or _only_asks(request):
         return
     noun = pattern.split("/")[2]
     kind, act = known or (KINDS.get(noun, noun), ASKED[request.method])
     name = next((names[each] for each in NAMED if each in names), "")
     reason = "" if refused is None else refused.error if noun in SECRET else refused.reason or refused.error
     _add(request, Origin(request.user.name, request.user.host, "http"), names.get("vhost", ""), kind, name, act, reason)
+
+
+def _only_asks(request: Request) -> bool:
+    """Whether the request wants to know what it would change."""
+    if request.pattern.endswith("/redrive"):
+        try:
+            return b"dry_run" in request.body and bool(request.object().get("dry_run"))
+        except Refused:
+            return False
+    return (request.method, request.pattern) in NOTED and request.flag("plan")
 
 
 def _add(request: Request, origin: Origin, vhost: str, kind: str, name: str, act: str, reason: str) -> None:

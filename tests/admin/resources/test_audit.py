@@ -88,6 +88,22 @@ def test_acts_on_the_whole_broker(api: Api) -> None:
     assert permissions == [{"configure": "c", "write": "", "read": ".*"}, {}]
 
 
+def test_a_question_is_no_act(api: Api) -> None:
+    api.put("/api/queues/%2F/q")
+    before = newest(api)
+    wrong = {"queues": [{"vhost": "nowhere", "name": "q", "durable": True, "auto_delete": False, "arguments": {}}]}
+    for document in ({"queues": []}, wrong):
+        api("POST", "/api/definitions?plan=true", document)
+    for body in ({"dry_run": True}, {"dry_run": True, "limit": -1}):
+        api("POST", "/api/queues/%2F/q/redrive", body)
+    assert latest(api, before) == []
+    assert api("DELETE", "/api/queues/%2F/none?plan=true").status == 404
+    assert api("POST", "/api/definitions?plan=no", wrong).status == 400
+    assert [(each["kind"], each["outcome"]) for each in latest(api, before)] == [
+        ("queue", "refused"), ("definitions", "refused"),
+    ]  # fmt: skip
+
+
 ONE, BOUND, TO = "/api/queues/%2F/q", "/api/bindings/%2F/e/x/q/q", {"destination": "to"}
 PUBLISHED = {"properties": {}, "routing_key": "q", "payload": "1", "payload_encoding": "string"}
 HELD = {**PUBLISHED, "properties": {"message_id": "m", "headers": {"x-delay": 3_600_000}}}

@@ -44,6 +44,17 @@ def test_each_refused_act_is_noted_with_what_it_lacked() -> None:
     ]
 
 
+def test_a_name_that_nothing_can_have_is_not_kept() -> None:
+    users = Users()
+    users.put(make_user("ann", "x"))
+    users.set_permission(Permission("/", "ann", ".*", "^$", ".*"))
+    access = Access(users, "ann", "/", Router())
+    for size in (255, 256, 100_000):
+        with pytest.raises(AccessRefused):
+            access.declare_queue("q", {"x-dead-letter-exchange": "x" * size}, new=True, server_named=False)
+    assert [len(it.name) for it, _ in users.refusals] == [255]
+
+
 def test_the_latest_are_kept() -> None:
     now = 5.0
     refusals = Refusals(lambda: now)

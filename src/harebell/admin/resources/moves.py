@@ -14,7 +14,7 @@ from harebell.admin.answers import Answer, bad_request, to_json
 from harebell.admin.http.requests import Request, field
 from harebell.admin.resources.objects import Operator, number, queue_of, wait_safe
 from harebell.broker.operations.definitions import json_table
-from harebell.broker.operations.messages import moving_all
+from harebell.broker.operations.messages import moving_all, withdrawing
 from harebell.broker.queues.base import Queue
 from harebell.errors import NotFound, PreconditionFailed
 from harebell.protocol.v091 import Table
@@ -42,14 +42,14 @@ def move_all(request: Request) -> Steps[Answer]:
     target.check_access(Operator(request.user.name))
     if target is it:
         raise bad_request(f"'{name}' is the queue itself")
-    moved = yield from moving_all(it, target, limit)
+    moved = yield from moving_all(it, target, it.message_count if limit is None else limit)
     yield from wait_safe(request.node)
     return to_json({"count": moved})
 
 
 def purge_kept(request: Request) -> Steps[Answer]:
     """Empty a queue into a new one, which is named in the answer."""
-    kept, moved = yield from _keeping(request, _readable(request))
+    kept, moved = yield from _keeping(request, _readable(request), all_of_them=False)
     yield from wait_safe(request.node)
     return to_json({"queue": kept.name, "count": moved})
 
@@ -68,9 +68,7 @@ def delete_kept(request: Request) -> Steps[Answer]:
         for each in vhost.router.bindings_to(to_queue(it.name))
     ]
     definition = {"durable": it.durable, "auto_delete": it.auto_delete, "arguments": json_table(it.arguments)}
-    kept, moved = yield from _keeping(request, it)
-    while it.message_count and not it.deleted:  # published meanwhile
-        moved += yield from moving_all(it, kept)
+    kept, moved = yield from _keeping(request, it, all_of_them=True)
     yield from vhost.deleting_queue(it, user=request.user.name)
     yield from wait_safe(request.node)
     return to_json({"queue": kept.name, "count": moved, "definition": definition, "bindings": bindings})
@@ -84,7 +82,7 @@ def check_conditions(request: Request, it: Queue) -> None:
         raise PreconditionFailed(f"{it} in use")
 
 
-def _keeping(request: Request, it: Queue) -> Steps[tuple[Queue, int]]:
+def _keeping(request: Request, it: Queue, *, all_of_them: bool) -> Steps[tuple[Queue, int]]:
     """The new queue that has the messages now, and how many there are."""
     seconds = request.whole_number_in("keep", 0, least=1)
     if seconds > LONGEST_KEEP:
@@ -99,7 +97,7 @@ def _keeping(request: Request, it: Queue) -> Steps[tuple[Queue, int]]:
     kept = vhost.declare_queue(
         Operator(request.user.name), name, durable=it.durable, exclusive=False, auto_delete=False, arguments=arguments
     )
-    moved = yield from moving_all(it, kept)
+    moved = yield from withdrawing(it, kept, all_of_them=all_of_them)
     return kept, moved
 
 

@@ -17,6 +17,7 @@ from harebell.routing.pattern_language import literal
 __all__ = ["Refusal", "Refusals", "widened"]
 
 MOST: Final = 1000
+LONGEST_NAME: Final = 255  # of anything that there can be; arguments may name what there cannot be
 
 
 class Refusal(NamedTuple):
@@ -56,6 +57,8 @@ class Refusals:
         return iter(tuple(self._times.items()))
 
     def note(self, refusal: Refusal) -> None:
+        if len(refusal.name) > LONGEST_NAME:
+            return
         now = int(self._clock() * 1000)
         times = self._times.pop(refusal, None) or Times(0, now, now)
         times.count, times.last_at = times.count + 1, now

@@ -21,7 +21,10 @@ from harebell.protocol.v091.content import stored_content
 from harebell.routing.selectors import Selector
 from harebell.routing.steps import Steps
 
-__all__ = ["Browsed", "Outcome", "browsing", "copying", "dropping", "examining", "getting", "moving", "moving_all"]
+__all__ = [
+    "Browsed", "Outcome", "browsing", "copying", "dropping", "examining", "getting", "moving", "moving_all",
+    "withdrawing",
+]  # fmt: skip
 
 Outcome = Literal["ack", "requeue", "reject_requeue", "reject"]
 """What becomes of a message that was got: it is acknowledged, given back, rejected back, or rejected for good."""
@@ -169,11 +172,11 @@ def copying(queue: Queue, position: int, target: Queue) -> Steps[bool]:
 
 def dropping(queue: Queue, position: int) -> Steps[bool]:
     """Drop a ready message, as if it had been acknowledged. Returns False when it is not at that position any more."""
+    queue = _classic(queue)
     held = yield from _taking(queue, position)
     if held is None:
         return False
     queue.settle([position])
-    queue.acked(held)
     return True
 
 
@@ -183,6 +186,7 @@ def moving(queue: Queue, position: int, target: Queue) -> Steps[bool]:
     It leaves its queue when it is safe in the other one. Returns False when it is not at that position any more. Raises
     PreconditionFailed when the target refuses it: it is in its old place then.
     """
+    queue = _classic(queue)
     held = yield from _taking(queue, position)
     if held is None:
         return False
@@ -191,49 +195,69 @@ def moving(queue: Queue, position: int, target: Queue) -> Steps[bool]:
 
 
 def moving_all(queue: Queue, target: Queue, most: int | None = None) -> Steps[int]:
-    """Move the ready messages that are there now, or the first `most`, to the end of another queue, as they are.
+    """Move the first `most` ready messages to the end of another queue, as they are; None: until there are no more.
 
-    Each leaves its queue when it is safe in the other one. Returns their number. Raises PreconditionFailed when the
-    target refuses one: that one and those behind it are in their old places then. 540 for a stream's.
+    Whoever could have got them next: also those of a group that a consumer holds. Each leaves its queue when it is safe
+    in the other one. Returns their number. Raises PreconditionFailed when the target refuses one: that one and those
+    behind it are in their old places then. 540 for a stream's.
     """
-    if not isinstance(queue, ClassicQueue):
-        raise NotImplemented540(f"moving messages not supported by stream {queue}")
-    getter, moved = _Getter(), 0
-    left = queue.message_count if most is None else most
-    while moved < left and not queue.deleted:
-        held = queue.take(getter)
-        if held is None:
-            break
-        _pass(queue, held, target)
-        moved += 1
-        if not moved % STEP:
-            queue.batch.relieve()
+    queue = _classic(queue)
+    moved, left = 0, queue.message_count
+    while not queue.deleted and (queue.message_count > 0 if most is None else moved < most):
+        while not queue.drop_expired():
             yield
+        step = max(STEP, 2 * (queue.message_count - left))  # more than come in beside it: it ends
+        for _ in range(step if most is None else min(step, most - moved)):
+            held = queue.evict()
+            if held is None:
+                return moved
+            _pass(queue, held, target)
+            moved += 1
+        left = queue.message_count
+        queue.batch.relieve()
+        yield
     return moved
 
 
-def _taking(queue: Queue, position: int) -> Steps[Held | None]:
+def withdrawing(queue: Queue, target: Queue, *, all_of_them: bool) -> Steps[int]:
+    """Move what a purge would drop to another queue: the messages that are ready, and those that wait for a retry.
+
+    The queue delivers nothing meanwhile. `all_of_them`: those too that are published meanwhile.
+    """
+    queue = _classic(queue)
+    queue.hold()
+    try:
+        while queue.retry_some():
+            yield
+        return (yield from moving_all(queue, target, None if all_of_them else queue.message_count))
+    finally:
+        queue.release()
+
+
+def _classic(queue: Queue) -> ClassicQueue:
     if not isinstance(queue, ClassicQueue):
-        raise NotImplemented540(f"taking single messages not supported by stream {queue}")
+        raise NotImplemented540(f"taking messages out not supported by stream {queue}")
+    return queue
+
+
+def _taking(queue: ClassicQueue, position: int) -> Steps[Held | None]:
     if queue.backlog is None:
         queue.enrich()
     while queue.backlog is None and not queue.deleted:
         yield
     while not queue.drop_expired():
         yield
-    return None if queue.deleted else queue.take_at(position, _Getter())
+    return None if queue.deleted else queue.take_at(position, None)
 
 
-def _pass(queue: Queue, held: Held, target: Queue) -> None:
+def _pass(queue: ClassicQueue, held: Held, target: Queue) -> None:
     """Give a message that was taken to the target, or put it back."""
     try:
         _publish(held.message, target)
     except PreconditionFailed:
-        queue.before_requeue()
-        queue.requeue([(held.position, held)], failed=False, counted=False)
+        queue.give_back(held)
         raise
     queue.batch.when_safe(partial(queue.settle, [held.position]))
-    queue.acked(held)
 
 
 def _publish(message: Message, target: Queue) -> None:

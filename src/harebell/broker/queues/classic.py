@@ -438,17 +438,40 @@ class ClassicQueue(Queue):
                 self._retries.add(held, delay)
             else:
                 self._put_back(held)
+        self._note_returned([position for position, _ in entries])
+
+    def _note_returned(self, positions: list[int]) -> None:
         if self.backlog is not None:
             self.notify_returned()
             self._arm_expiry()
         if self.views:
-            self._refresh_views([position for position, _ in entries])
+            self._refresh_views(positions)
         self.wake()
 
-    def take_at(self, position: int, holder: object) -> Held | None:
+    def retry_some(self) -> bool:
+        """Return messages that wait for a delayed retry to their places, one share. Returns whether any are left."""
+        return self._retries is not None and self._retries.end_some()
+
+    def evict(self) -> Held | None:
+        """Take the next message away from everybody: even one that only the holder of its group would get."""
+        held = self.contents.pop()
+        if held is not None and self.journal is not None:
+            self.journal.fed(held.position, 1, False)
+        self.messages_left()
+        return held
+
+    def give_back(self, held: Held) -> None:
+        """Return a message that was taken a moment ago to its old place, as if it had not been."""
+        if self.journal is not None:
+            self.journal.returned(held)
+        self._put_back(held)
+        self._note_returned([held.position])
+
+    def take_at(self, position: int, holder: object | None) -> Held | None:
         """Take the ready message at that place, for one who browsed it, or had it before a restart (`holder`).
 
-        None when it is not there (any more), or belongs to somebody else. The queue has a backlog (`enrich`).
+        None when it is not there (any more), or belongs to somebody else. Without a `holder` it is taken away from
+        everybody. The queue has a backlog (`enrich`).
         """
         backlog = self.backlog
         for level in range(0 if backlog is None else len(backlog.levels)):

@@ -61,10 +61,20 @@ class Retries:
             self._timer.cancel()
         self._timer = None if when is None else self._timers.at(when, self._ring)
 
+    def end_some(self) -> bool:
+        """End the delay of a SHARE of them, those that are due first. Returns whether any are left."""
+        self._end_some()
+        return bool(self._heap)
+
     def _ring(self) -> None:
         self._timer = None
-        now, ready = self._timers.now(), list[Held]()
-        while self._heap and self._heap[0][0] <= now and len(ready) < SHARE:  # others are still due when armed
+        self._end_some(self._timers.now())
+
+    def _end_some(self, now: int | None = None) -> None:
+        ready = list[Held]()
+        while self._heap and len(ready) < SHARE:  # others are still due when armed
+            if now is not None and self._heap[0][0] > now:
+                break
             held = heapq.heappop(self._heap)[2]
             self.bytes -= held.size
             ready.append(held)

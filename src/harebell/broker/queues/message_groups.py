@@ -110,10 +110,12 @@ class GroupQueue(ClassicQueue):
         self.messages_left()
         return held
 
-    def take_at(self, position: int, holder: Holder) -> Held | None:
+    def take_at(self, position: int, holder: Holder | None) -> Held | None:
         found = self.groups.after(0, position, 1, self.groups.end)
         held = found[0] if found else None
-        if not isinstance(held, GroupHeld) or held.position != position or not self.groups.may_have(holder, held):
+        if not isinstance(held, GroupHeld) or held.position != position:
+            return None
+        if holder is not None and not self.groups.may_have(holder, held):
             return None
         if self.journal is not None:
             self.journal.fed(position, 1, False)
@@ -133,6 +135,10 @@ class GroupQueue(ClassicQueue):
         entries = list(entries)
         super().requeue(entries, failed=failed, counted=counted)
         self._release(message for _, message in entries)
+
+    def give_back(self, held: Held) -> None:
+        super().give_back(held)
+        self._release((held,))
 
     def reject(self, entries: Iterable[Back]) -> None:
         entries = list(entries)

@@ -80,12 +80,14 @@ def rerouting(queue: FullQueue) -> Work:
     """Publish all that is ready to the alternate exchange, in steps, until the queue is empty and all is on disk."""
     queue.hold()
     try:
+        left = queue.message_count
         while queue.message_count and not queue.deleted:
-            for _ in range(STEP):
+            for _ in range(max(STEP, 2 * (queue.message_count - left))):  # more than come in beside it: it ends
                 held = queue.contents.pop()
                 if held is None:
                     break
                 reroute(queue, held.message)
+            left = queue.message_count
             queue.batch.relieve()
             yield
             if not queue.message_count and queue.journal is not None:

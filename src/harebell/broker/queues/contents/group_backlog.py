@@ -35,7 +35,7 @@ class GroupBacklog(Backlog):
 
     def push(self, held: Held) -> None:
         assert isinstance(held, GroupHeld)
-        held.group = self._group_of(held.message)
+        held.group, held.holding = self._group_of(held.message), False
         super().push(held)
         self.lines.add(held)
 
@@ -109,6 +109,7 @@ class GroupBacklog(Backlog):
         """Take this message for a holder that may have it."""
         if holder is not None and held.group is not None:
             self._hold(held.group, holder)
+            held.holding = True
         self.remove(held)
 
     def may_have(self, holder: Holder, held: GroupHeld) -> bool:
@@ -125,14 +126,16 @@ class GroupBacklog(Backlog):
             self._relist(key)
 
     def release(self, held: GroupHeld) -> None:
-        """End one delivery that held its group: acknowledged, dropped or returned. The last one frees the group."""
-        group = self._groups.get(held.group)
-        if group is None or group.holder is None:
+        """End one delivery: acknowledged, dropped or returned. The last one of those that hold a group frees it."""
+        if not held.holding:
             return
+        held.holding = False
+        group = self._groups[held.group]
         group.out -= 1
         if group.out:
             return
         holder, group.holder = group.holder, None
+        assert holder is not None
         self._holds[holder] -= 1
         if not self._holds[holder]:
             del self._holds[holder]

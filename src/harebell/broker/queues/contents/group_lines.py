@@ -20,16 +20,20 @@ Holder: TypeAlias = object
 
 
 class GroupHeld(Held):
-    """A message with its group: `group` is a key for the value of the header; None: it has none."""
+    """A message with its group: `group` is a key for the value of the header; None: it has none.
 
-    __slots__ = ("group",)
+    holding  whether it was taken by one who holds the group for it
+    """
+
+    __slots__ = ("group", "holding")
 
     group: Hashable | None
+    holding: bool
 
     def renewed(self) -> GroupHeld:
         held = super().renewed()
         assert isinstance(held, GroupHeld)
-        held.group = self.group
+        held.group, held.holding = self.group, False
         return held
 
 
