@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The Java classes of Spark, from which the tests' Spark starts in half the time.
 CLASSES := $(VENV)/spark.jsa
+# What each process of a test run would otherwise compile again, and pytest rewrite: a third of the time.
+unexport PYTHONDONTWRITEBYTECODE
 # Few examples of each property, the same in every run.
 QUICK := --hypothesis-profile quick
 PROFILE := $(QUICK)

@@ -11,6 +11,7 @@
 # PROCESSES is how many run at once, as many as there are cores otherwise.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+unset PYTHONDONTWRITEBYTECODE  # as in the Makefile
 wanted=${PYTHONS:-}
 versions=${wanted:-3.11 3.12 3.13 3.14}
 tests=("$@")

@@ -73,6 +73,8 @@ TESTS = """
 import os, subprocess, sys
 import pytest, subject
 
+EXIT = os._exit
+
 def test_measured():
     assert subject.measured() == 1
 
@@ -80,21 +82,22 @@ def test_measured():
 @pytest.mark.parametrize("time", range(3))
 def test_repeated(time):
     assert subject.repeated() == 2
+    assert sys.gettrace() is None
     subprocess.run([sys.executable, "-c", "import subject; subject.repeated()"], check=True)
 
 def test_measured_again():
     assert "COVERAGE_PROCESS_CONFIG" in os.environ
-    inner = [getattr(each.cell_contents, "__name__", "") for each in os._exit.__closure__]
-    assert "coverage_os_exit_patch" not in inner
+    assert os._exit is EXIT
 """
 
 
-def test_what_repeats_is_not_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [[], ["-n", "1"]], ids=["one process", "pytest-xdist"])
+def test_what_repeats_is_not_measured(processes: list[str], tmp_path: Path) -> None:
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "test_subject.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = repeats\npythonpath = .\n")
     (tmp_path / ".coveragerc").write_text("[run]\npatch = subprocess, _exit\n")
-    options = ["-q", "-p", "tests.fixtures.measured", "--cov=subject", "--cov-report=term-missing"]
+    options = ["-q", "-p", "tests.fixtures.measured", "--cov=subject", "--cov-report=term-missing", *processes]
     outside = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COVERAGE_", "COV_"))
     }
