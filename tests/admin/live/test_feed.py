@@ -33,6 +33,11 @@ def watchers(own: ApiThread) -> int:
     return len(cast(Events, own.broker.node.events)._watchers)
 
 
+@pytest.mark.parametrize(("spent", "pause"), [(0.0, 2.0), (0.01, 2.0), (0.1, 5.0), (1.0, 10.0)])
+def test_long_looks_are_seldom(spent: float, pause: float) -> None:
+    assert feed.pause_after(spent) == pytest.approx(pause)
+
+
 def test_a_stream_begins_with_all_rows_and_goes_on_with_what_changes(own: ApiThread, quick: None) -> None:
     api = own.api()
     api.put("/api/queues/%2F/one", {"arguments": {"x-max-length": 5}})

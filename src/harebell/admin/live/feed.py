@@ -1,9 +1,9 @@
-"""Streams of what changes: rows of boards every PERIOD seconds, and changes and acts as they happen, as server-sent
-events.
+"""Streams of what changes: rows of boards every two seconds or so, changes and acts as they happen; server-sent events.
 
 Rules:
 
-- One look at each board serves all streams, however many there are. Without a stream there are no looks.
+- One look at each board serves all streams, however many there are. Without a stream there are no looks. With so many
+  objects that a look takes long they come more seldom: the messages need the processor.
 - A stream begins with the columns and all rows of its topics. From then on it has what changed. One whose client is too
   slow for that begins anew, so that nothing waits for it in memory.
 - Before each part is sent, the user is asked for again: one that has logged out, is deleted, or has lost its tags hears
@@ -36,7 +36,9 @@ CHANGES: Final = "changes"
 AUDIT: Final = "audit"
 """The topic of the acts of the audit log."""
 EVENTS: Final = {CHANGES: "change", AUDIT: "act"}  # the topics that have no rows, and the name of each event
-PERIOD: Final = 2.0  # seconds between two looks
+PERIOD: Final = 2.0  # seconds between two looks, or more:
+FACTOR: Final = 50  # so many times what the last one took, so that looks take 2 % of a core ...
+LONGEST: Final = 10.0  # ... but no more seconds than this
 HEARTBEAT: Final = 15.0  # seconds without an event until a comment is sent, which finds a client that has left
 TOGETHER: Final = 0.1  # seconds of changes or acts that are sent together
 
@@ -44,6 +46,11 @@ TOGETHER: Final = 0.1  # seconds of changes or acts that are sent together
 def event(name: str, data: bytes) -> bytes:
     """A server-sent event; the data are JSON, which has no line ends."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def pause_after(spent: float) -> float:
+    """The seconds until the next look, after one that took so many."""
+    return max(PERIOD, min(FACTOR * spent, LONGEST))
 
 
 class _Event(Protocol):
@@ -88,6 +95,7 @@ class Feed:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._node, self._counts = node, counts
+        self._stopwatch = node.batch.slices.stopwatch
         self._boards = {kind.topic: Board(kind) for kind in kinds(node, counts, gauges, lambda: int(clock() * 1000))}
         self._events: dict[str, _Events] = {
             CHANGES: Changes(node, self._happened, clock), AUDIT: Acts(node.events.audit, self._happened),
@@ -208,10 +216,13 @@ class Feed:
         node, wanted = self._node, self._wanted()
         now = node.timers.now() / 1000
         seconds, self._looked = max(now - self._looked, 0.1), now
+        spent, began = 0.0, self._stopwatch()
         try:
-            yield from self._counts.refreshing()
-            for name in wanted:
-                yield from self._boards[name].looking(seconds)
+            for _ in self._looking_at(wanted, seconds):
+                spent += self._stopwatch() - began
+                yield
+                began = self._stopwatch()
+            spent += self._stopwatch() - began
         finally:
             self._looking = False
         for name in wanted - self._wanted():
@@ -221,7 +232,12 @@ class Feed:
             self._again = False
             self._timer = node.timers.at(node.timers.now(), self._ring)
         elif self._wanted():
-            self._timer = node.timers.at(node.timers.now() + round(PERIOD * 1000), self._ring)
+            self._timer = node.timers.at(node.timers.now() + round(pause_after(spent) * 1000), self._ring)
+
+    def _looking_at(self, boards: Iterable[str], seconds: float) -> Steps[None]:
+        yield from self._counts.refreshing()
+        for name in boards:
+            yield from self._boards[name].looking(seconds)
 
     def _happened(self) -> None:
         """A change or an act was noted: tell it, with those that follow at once."""

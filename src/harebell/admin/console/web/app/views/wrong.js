@@ -41,7 +41,7 @@ export function Wrong() {
   const found = useTopic("problems");
   const rows = found.list.filter((row) => KINDS[row.kind]).sort((one, other) => ORDER.indexOf(one.kind) - ORDER.indexOf(other.kind) || one.since - other.since);
   const now = Date.now();
-  return html`<header><div><h1>What is wrong</h1><span class="soft">Looked at every two seconds while this page is open, in the virtual hosts that you see.</span></div></header>
+  return html`<header><div><h1>What is wrong</h1><span class="soft">Looked at every two seconds or so while this page is open, in the virtual hosts that you see.</span></div></header>
     <p role="status">${!found.complete.value ? "Looking…" : rows.length ? plural(rows.length, "problem") : "Nothing is wrong that the broker can see."}</p>
     <ul class="problems">${rows.slice(0, MOST).map((it) => { const [kind, title, what, next] = KINDS[it.kind]; return html`<li class="panel" key=${it.id}>
       <h2><${Tag} kind=${kind}>${kind === "bad" ? "acts now" : "soon"}</${Tag}> <span class="grow">${title}</span> <span class="soft small">${it.since && now - it.since >= 1000 ? `for ${duration((now - it.since) / 1000)}` : "just now"}</span></h2>
