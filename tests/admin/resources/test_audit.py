@@ -92,7 +92,8 @@ def test_a_question_is_no_act(api: Api) -> None:
     api.put("/api/queues/%2F/q")
     before = newest(api)
     wrong = {"queues": [{"vhost": "nowhere", "name": "q", "durable": True, "auto_delete": False, "arguments": {}}]}
-    for document in ({"queues": []}, wrong):
+    documents: tuple[Any, ...] = ({"queues": []}, wrong)
+    for document in documents:
         api("POST", "/api/definitions?plan=true", document)
     for body in ({"dry_run": True}, {"dry_run": True, "limit": -1}):
         api("POST", "/api/queues/%2F/q/redrive", body)
