@@ -25,11 +25,16 @@ SLOWLY := spark cli
 PROCESSES := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist worksteal
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
+# The package with its hot modules compiled, for tests: without optimization, which takes half the time.
+COMPILED := build/compiled
+COMPILER := $(shell command -v $${CC:-cc})
+COPY_ONLY := HAREBELL_PURE= PYTHONPATH=$(CURDIR)/$(COMPILED)
+
 # What is left for `others`: the other stages run the rest.
 REST := --not-measured "$(PURE) $(MEASURED) $(MODULES:%=test_%.py)" --leave-out "$(SLOWLY)"
 
 # The parts of `make test` after `lint`: each is run, whatever became of the others.
-STAGES := pure measured both
+STAGES := pure measured both compiled
 
 # $(call gate,packages and modules): a line for each, and the reports of those that are below 90 %.
 define gate
@@ -42,7 +47,7 @@ define gate
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs dist fast pictures quick test test-compiled servers lint generate coverage $(STAGES) others slowly kept pythons torture bench clean
+.PHONY: compiled-copy help setup demo docs dist fast pictures quick test test-compiled servers lint generate coverage $(STAGES) others slowly kept pythons torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,7 +91,7 @@ fast: setup ## compile the hot modules in place: a quarter to a half less CPU pe
 	@$(BIN)/python tools/compile.py
 
 # What `make fast` has compiled is not what these measure: coverage sees nothing in it, and some tests exchange parts.
-quick test coverage $(STAGES) others slowly kept: export HAREBELL_PURE := 1
+quick test coverage $(filter-out compiled,$(STAGES)) others slowly kept: export HAREBELL_PURE := 1
 
 test-compiled: seed := $(SEED)
 test-compiled: fast servers ## every test but Spark's and the terminal's once, on what `make fast` compiles
@@ -96,8 +101,8 @@ test-compiled: fast servers ## every test but Spark's and the terminal's once, o
 
 test: seed := $(SEED)
 test: setup ## install the test servers where that is possible, then lint and run every test once, most with coverage
-	@echo "test: test servers, lint and Spark's class archive, side by side"
-	@$(MAKE) --no-print-directory -j3 --output-sync=target servers lint $(CLASSES)
+	@echo "test: test servers, lint, Spark's class archive and a compiled copy, side by side"
+	@$(MAKE) --no-print-directory -j4 --output-sync=target servers lint $(CLASSES) $(if $(PYTEST_ARGS),,compiled-copy)
 	@failed=; for stage in $(if $(PYTEST_ARGS),others,$(STAGES)); do \
 		$(MAKE) --no-print-directory $$stage SEED=$(seed) PROFILE= ORDER="--seed $(seed)" || failed="$$failed $$stage"; \
 	done; [ -z "$$failed" ] || { echo "test: FAILED:$$failed, see above (make test SEED=$(seed))"; exit 1; }
@@ -116,6 +121,18 @@ others: seed := $(SEED)
 others:
 	@echo "test: pytest, in the order of \`make test SEED=$(seed)\`"
 	@$(BIN)/python -m pytest $(PROCESSES) --seed $(seed) $(if $(PYTEST_ARGS),$(PYTEST_ARGS),$(REST))
+
+compiled-copy: $(if $(COMPILER),$(COMPILED)/harebell/compiled.json)
+
+$(COMPILED)/harebell/compiled.json: $(STAMP) tools/compile.py $(shell find src -name '*.py')
+	@HAREBELL_OPTIMIZATION=0 $(BIN)/python tools/compile.py --copy $(COMPILED)
+
+# A build in src/ is not touched: it is faster, and may be stale.
+compiled: compiled-copy
+	@echo "test: protocol, routing and broker again, compiled$(if $(COMPILER),,: no, there is no C compiler)"
+	@$(if $(COMPILER),$(COPY_ONLY) $(BIN)/python -c 'from harebell import build; raise SystemExit(build != "compiled" and build)')
+	@$(if $(COMPILER),$(COPY_ONLY) $(BIN)/python -m pytest -q $(PROCESSES) $(QUICK) $(ORDER) $(SERVERLESS) \
+		-o pythonpath="$(COMPILED) ." tests/protocol tests/routing tests/broker)
 
 $(CLASSES): $(STAMP) tools/class_archive.py
 	@PYTHONPATH=src:. $(BIN)/python -m tools.class_archive $@ || echo "class archive: not written, Spark starts without it"

@@ -2,10 +2,12 @@
 
     python tools/compile.py                 into src/, beside the sources
     python tools/compile.py --into FOLDER   into a copy of the package's tree there, of compiled modules only
+    python tools/compile.py --copy FOLDER   the same, with the sources: the package as it is there is what runs
     python tools/compile.py --clean         removes what was compiled in place
 
 Which modules: pyproject.toml, [tool.harebell] compiled. They are compiled as one group: a call from one to another is a
-call in C. It needs a C compiler and mypy, and takes two to five minutes of one core.
+call in C. It needs a C compiler and mypy, and takes two to five minutes of one core, and two without optimization
+(HAREBELL_OPTIMIZATION=0), for tests.
 """
 
 from __future__ import annotations
@@ -66,10 +68,15 @@ def compiled_files(folder: Path) -> list[Path]:
     return [path.relative_to(folder) for path in found]
 
 
+def copy_sources(folder: Path, *more: str) -> None:
+    """Copy what is no build: all but what these patterns match too."""
+    ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__", NOTE, *more)
+    shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=ignored)
+
+
 def build(work: Path, names: list[str]) -> None:
     """Compile a copy of the sources in that folder. Ends the program when it fails."""
-    ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__", NOTE, "*.mjs", "*.js")
-    shutil.copytree(SOURCES, work, dirs_exist_ok=True, ignore=ignored)
+    copy_sources(work, "*.mjs", "*.js")
     # Not strict, which `make lint` is: here packages of some extras may be missing, and what they give has no types.
     config = work / "mypy.ini"
     config.write_text("[mypy]\nexplicit_package_bases = True\nmypy_path = .\nignore_missing_imports = True\n")
@@ -106,6 +113,7 @@ def clean() -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--into", type=Path, metavar="FOLDER")
+    options.add_argument("--copy", type=Path, metavar="FOLDER")
     options.add_argument("--clean", action="store_true")
     asked = options.parse_args()
     if asked.clean:
@@ -123,16 +131,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="harebell-compile-") as folder:
         work = Path(folder)
         build(work, names)
-        target = asked.into or SOURCES
+        target = asked.into or asked.copy or SOURCES
         (target / "harebell").mkdir(parents=True, exist_ok=True)
-        if asked.into is None:
+        if asked.copy is not None:
+            shutil.rmtree(target)
+            copy_sources(target)
+        if target == SOURCES:
             write_note(target, dict.fromkeys(names, UNFINISHED))  # broken off from here on, it is pure Python
             clean()
             write_note(target, dict.fromkeys(names, UNFINISHED))
         for path in compiled_files(work):
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(work / path, target / path)
-    write_note(target, stamps if asked.into is None else dict.fromkeys(names))
+    write_note(target, stamps if target == SOURCES else dict.fromkeys(names))
     print(
         f"compile: done in {time.monotonic() - began:.0f} s; HAREBELL_PURE=1 runs Harebell as pure Python", flush=True
     )

@@ -37,11 +37,15 @@ def collected(*arguments: str) -> list[str]:
 
 
 def runs() -> list[list[str]]:
-    """The arguments of each pytest that `make test` starts."""
+    """The arguments of each pytest that `make test` starts for the sources, not for a compiled copy of them."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST_"))}
     command = ["make", "-n", "test", "SEED=1"]
     make = subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True)
-    commands = [shlex.split(line) for line in make.stdout.replace("\\\n", " ").splitlines() if " -m pytest " in line]
+    commands = [
+        shlex.split(line)
+        for line in make.stdout.replace("\\\n", " ").splitlines()
+        if " -m pytest " in line and "pythonpath=" not in line
+    ]
     return [command[command.index("pytest") + 1 :] for command in commands]
 
 
