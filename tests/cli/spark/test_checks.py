@@ -217,6 +217,11 @@ def test_a_period_with_and_without_zones() -> None:
     check_period(datetime.fromisoformat("2026-01-01T00:00:00+00:00"), datetime(2026, 1, 2))
     with pytest.raises(InvalidArgument):
         check_period(datetime(2026, 1, 2), datetime.fromisoformat("2026-01-01T00:00:00+00:00"))
+    earlier, later = (datetime.fromisoformat(f"2026-01-01T{text}") for text in ("10:00:00+02:00", "09:00:00+00:00"))
+    check_period(earlier, later)
+    check_period(earlier, later.replace(tzinfo=None))
+    with pytest.raises(InvalidArgument):
+        check_period(later, earlier)
 
 
 def test_a_place_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

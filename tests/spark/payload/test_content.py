@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import gzip
+import warnings
 import zlib
+from encodings.aliases import aliases
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, strategies as st
 
 from harebell.spark.options.payload import PayloadOptions
 from harebell.spark.payload import content as module
-from harebell.spark.payload.content import Content, contents
+from harebell.spark.payload.content import Content, contents, is_charset
 from harebell.spark.payload.text import text_column
 
 
@@ -138,3 +141,18 @@ def test_options_overrule_the_message() -> None:
     assert read([LATIN], ["utf-8"], ["text/plain; charset=utf-8"], PayloadOptions("text", charset="latin-1"))[0] == [
         TEXT
     ]
+
+
+CHARSETS = sorted({name for name in aliases.values() if is_charset(name)} | {"idna", "punycode", "undefined"})
+
+
+@given(st.sampled_from(CHARSETS), st.binary(max_size=20))
+@example("punycode", b"abc-9")
+@example("idna", b"xn--a")
+@example("undefined", b"a")
+def test_whatever_bytes_a_charset_gets_the_row_is_read_or_named(charset: str, body: bytes) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # unicode_escape's
+        (text, other), content = read([body, b"x"], types=[f"text/plain; charset={charset}", "text/plain"])
+    assert other == "x"
+    assert (text is None) == (0 in content.reasons)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -74,8 +74,13 @@ def check_output(option: str, *places: Path | str | None, folder: bool = False) 
 
 def check_period(since: datetime | None, until: datetime | None) -> None:
     """Raises InvalidArgument when no time is from `since` to before `until`."""
-    if since is not None and until is not None and since.replace(tzinfo=None) >= until.replace(tzinfo=None):
+    if since is not None and until is not None and _utc(since) >= _utc(until):
         raise InvalidArgument(f"--since {since:%F %T} is not before --until {until:%F %T}: nothing would be left")
+
+
+def _utc(time: datetime) -> datetime:
+    """With a zone: a time without one is in UTC."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
 def duration(option: str, text: str, plain: str = "") -> float:

@@ -80,6 +80,8 @@ def decoded(body: bytes, charset: str) -> str:
         return body.decode(charset)
     except UnicodeDecodeError as error:
         raise Unreadable(f"not {charset} text: {error.reason} at byte {error.start}") from None
+    except UnicodeError as error:  # of idna, punycode and undefined
+        raise Unreadable(f"not {charset} text: {error}") from None
 
 
 def _texts(batch: pa.RecordBatch, name: str, names: list[str]) -> str | list[str | None] | None:
