@@ -13,7 +13,7 @@ from harebell.routing.policies import ApplyTo, Policy
 from harebell.testing.rabbitmq import RabbitMQ
 from tests.differential.conftest import named
 from tests.differential.delivery import drain
-from tests.differential.driver import Peer, Step, Until, delete_all, play_until_same, run
+from tests.differential.driver import Peer, Step, Together, Until, delete_all, play_until_same, run
 from tests.differential.scripts import (
     DEAD,
     QUORUM,
@@ -64,7 +64,7 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
     ),
     "the argument's number is smaller": (
         a(1, declare("short", arguments={"x-max-length": 1, "x-message-ttl": 600_000, **DEAD})), a(1, declare("dead")),
-        *fill(2, "short"), Until("dead", 2), *drain(3, "dead"),
+        Together(fill(2, "short")), Until("dead", 2), *drain(3, "dead"),
     ),
     "dead letters by policy": (
         a(1, declare("dead")), a(1, declare("letters")), *fill(2, "letters"), Until("dead", 1), a(1, get("dead")),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harebell.errors import AccessRefused, PreconditionFailed
-from harebell.routing.naming import check_new_name, generated_queue_name, without_line_ends
+from harebell.routing.naming import check_new_name, generated_queue_name, kept_from, kept_name, without_line_ends
 
 
 def test_names_of_the_servers() -> None:
@@ -27,3 +27,14 @@ def test_a_servers_name_with_a_prefix_of_the_clients() -> None:
         generated_queue_name(token, {"x-name-prefix": 5})
     with pytest.raises(AccessRefused):
         generated_queue_name(token, {"x-name-prefix": "amq.other"})
+
+
+def test_the_queue_that_is_kept() -> None:
+    for name in ("q", "a.b", "amq.kept.1.q", "x" * 255, "ü" * 127, "12.3", "two\nlines"):
+        kept = kept_name(name, 1_780_000_000_000)
+        assert len(kept.encode()) <= 255
+        assert name.startswith(kept_from(kept) or "-")
+    for other in ("q", "amq.kept", "amq.kept.", "amq.kept.x.q", "amq.kept.1.", "amq.kept.1", "xamq.kept.1.q"):
+        assert kept_from(other) is None
+    with pytest.raises(AccessRefused):
+        check_new_name("queue", kept_name("q", 1))

@@ -208,6 +208,7 @@ class Node:
         vhost = self.vhosts.pop(name, None)
         if vhost is None:
             raise no_vhost(name)
+        vhost.deleted = True
         self._leaving.add(name)
         try:
             yield from self._emptying(vhost)

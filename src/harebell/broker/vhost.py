@@ -100,6 +100,7 @@ class VirtualHost:
 
     def __init__(self, host: Host, name: str) -> None:
         self.name = name
+        self.deleted = False
         self.batch, self.timers, self.catalog, self.events = host.batch, host.timers, host.catalog, host.events
         self.lasting = host.lasting
         self._host = host

@@ -10,6 +10,7 @@ exchange's name no dot and no dash. No such rule is checked. `wire_limits` check
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
 from typing import Final, Literal, NoReturn
 
@@ -21,6 +22,8 @@ __all__ = [
     "RESERVED_PREFIX",
     "check_new_name",
     "generated_queue_name",
+    "kept_from",
+    "kept_name",
     "without_line_ends",
 ]
 
@@ -30,6 +33,9 @@ MAX_NAME_BYTES: Final = 255
 """Bytes of a shortstr: the longest name on the wire."""
 
 GENERATED_PREFIX: Final = "amq.gen"
+
+KEPT_PREFIX: Final = "amq.kept."
+_KEPT: Final = re.compile(rf"{re.escape(KEPT_PREFIX)}\d+\.(.+)", re.DOTALL)
 
 MAX_PREFIX_BYTES: Final = 64
 
@@ -45,6 +51,21 @@ def check_new_name(kind: Literal["queue", "exchange"], name: str) -> None:
     """Raise AccessRefused when the name is the server's, so that a client may not create an object of that name."""
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def kept_name(name: str, number: int) -> str:
+    """The name of a queue that keeps for a while what was in the queue of that name; not ours, but for the length."""
+    made = f"{KEPT_PREFIX}{number}."
+    return made + name.encode()[: MAX_NAME_BYTES - len(made)].decode("utf-8", "ignore")
+
+
+def kept_from(name: str) -> str | None:
+    """The queue whose messages a queue of that name keeps; None for any other name.
+
+    Whoever may use that queue may use this one, and no policy applies here: the messages stay as they are.
+    """
+    found = _KEPT.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def generated_queue_name(token: bytes, arguments: Table | None = None) -> str:

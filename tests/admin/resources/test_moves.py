@@ -11,6 +11,7 @@ import pytest
 from harebell.broker.operations import messages as operations
 from harebell.protocol.v091 import Properties, methods as m
 from harebell.routing.definitions import Permission
+from harebell.routing.naming import kept_from
 from tests.admin.kit import Api, ApiThread
 from tests.admin.resources.test_messages import publish
 from tests.wire import PATIENCE, Wire
@@ -41,9 +42,13 @@ def test_a_purge_is_undone(guest: Api, vhost: str, queue: str, monkeypatch: pyte
     assert (answer.status, answer.json["count"]) == (200, 7)
     assert payloads(guest, queue) == []
     kept = f"/api/queues/{vhost}/{quote(answer.json['queue'], safe='')}"
-    assert answer.json["queue"].startswith("q.purged.")
+    assert kept_from(answer.json["queue"]) == "q"
     there = guest.get(kept)
-    assert (there["durable"], there["arguments"], there["messages"]) == (True, {"x-expires": 600_000}, 7)
+    assert (there["durable"], there["arguments"], there["messages"]) == (
+        True,
+        {"x-expires": 600_000, "x-queue-type": "classic"},
+        7,
+    )
     assert guest("POST", f"{kept}/move", {"destination": "q"}).json == {"count": 7}
     assert payloads(guest, queue) == sent
     after = guest.get(f"{queue}/browse")["items"]
@@ -160,3 +165,30 @@ def test_streams_and_rights(own: ApiThread) -> None:
     assert ann("POST", "/api/queues/%2F/q/move", {"destination": "hers"}).status == 401
     assert ann("POST", "/api/queues/%2F/hers/move", {"destination": "q"}).status == 401
     assert payloads(api, "/api/queues/%2F/q") == ["m0"]
+
+
+@pytest.mark.parametrize("operator", ["", "operator-"])
+def test_no_policy_applies_to_what_is_kept(guest: Api, vhost: str, queue: str, operator: str) -> None:
+    definition = {"expires": 50, "message-ttl": 50, "max-length": 1}
+    kept = guest("DELETE", f"{queue}/contents?keep=600").json["queue"]
+    fill(guest, vhost, 3)
+    guest.put(f"/api/{operator}policies/{vhost}/p", {"pattern": ".*", "definition": definition, "apply-to": "queues"})
+    later = guest("DELETE", f"{queue}/contents?keep=600").json
+    for name, count in ((kept, 0), (later["queue"], later["count"])):
+        there = guest.get(f"/api/queues/{vhost}/{quote(name, safe='')}")
+        assert (there["messages"], there["policy"], there["operator_policy"]) == (count, None, None)
+        assert there["effective_policy_definition"] == {}
+
+
+def test_who_may_use_the_queue_may_use_what_is_kept_of_it(own: ApiThread) -> None:
+    api, ann = own.api(), own.add_user("ann", "management")
+    api.put("/api/queues/%2F/q")
+    own.run(lambda: own.broker.node.users.set_permission(Permission("/", "ann", "^q$", "^(q|amq[.]default)$", "^q$")))
+    own.add_user("bob", "management")
+    own.run(lambda: own.broker.node.users.set_permission(Permission("/", "bob", "^b$", ".*", "^b$")))
+    fill(api, "%2F", 2)
+    kept = quote(ann("DELETE", "/api/queues/%2F/q/contents?keep=60").json["queue"], safe="")
+    bob = own.api("bob", "bob")
+    assert bob("POST", f"/api/queues/%2F/{kept}/move", {"destination": "q"}).status == 401
+    assert ann("POST", f"/api/queues/%2F/{kept}/move", {"destination": "q"}).json == {"count": 2}
+    assert ann("PUT", f"/api/queues/%2F/{quote('amq.kept.1.q')}", {}).status in (400, 401)

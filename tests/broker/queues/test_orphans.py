@@ -147,3 +147,17 @@ def test_a_kill_during_the_deletion_loses_nothing(count: int, syncs: int, power:
     assert not (answered and "q" in there)
     assert {body for each in node.contents(there).values() for body in each} == {each.encode() for each in sent}
     node.close()
+
+
+def test_what_waits_for_a_retry_goes_too(client: Client, kit: NodeKit) -> None:
+    arguments: dict[str, Any] = {
+        "x-queue-type": "quorum", "x-delayed-retry-type": "all", "x-delayed-retry-min": 60_000,
+    }  # fmt: skip
+    declare(client, **arguments)
+    sent = fill(client)
+    client.send(1, m.BasicGet("q"))
+    client.events.clear()
+    client.send(1, m.BasicNack(1, requeue=True))
+    assert client.count() == len(sent) - 1
+    delete(client, kit)
+    assert bodies(client) == sent

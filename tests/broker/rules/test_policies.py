@@ -6,9 +6,13 @@ import pytest
 
 from harebell import errors
 from harebell.broker import Broker
+from harebell.broker.operations.definitions import importing
 from harebell.broker.rules.policies import Policies
+from harebell.errors import NotFound
 from harebell.protocol.v091 import Table, methods as m
+from harebell.routing.definitions import VirtualHost, parsing_definitions
 from harebell.routing.policies import Policy
+from harebell.routing.steps import complete
 from tests.broker.kit import Client, NodeKit
 
 
@@ -124,3 +128,31 @@ def test_a_server_named_queue_has_its_name_before_policies_look(client: Client, 
     for _ in range(3):
         client.publish(name)
     assert depth(client, name) == 1
+
+
+def test_a_policy_that_comes_while_its_virtual_host_is_deleted_is_refused(kit: NodeKit) -> None:
+    kit.node.add_vhost(VirtualHost("v"))
+    vhost = kit.node.vhosts["v"]
+    for number in range(3):
+        vhost.declare_queue(None, f"q{number}", durable=True, exclusive=False, auto_delete=False, arguments={})
+    change = vhost.policies.setting(Policy("v", "p", ".*", {"max-length": 1}))
+    next(change)
+    complete(kit.node.deleting_vhost("v"))
+    with pytest.raises(NotFound):
+        complete(change)
+    kit.node.add_vhost(VirtualHost("v"))
+    assert not kit.node.vhosts["v"].policies.policies
+    assert not [each for each in kit.node.catalog.load().definitions.policies if each.vhost == "v"]
+
+
+def test_an_import_gives_nobody_rights_in_a_virtual_host_that_was_deleted_meanwhile(kit: NodeKit) -> None:
+    rights = {"user": "guest", "vhost": "w", "configure": ".*", "write": ".*", "read": ".*"}
+    on_topics = {"user": "guest", "vhost": "w", "exchange": "", "write": ".*", "read": ".*"}
+    file = {"vhosts": [{"name": "w"}], "permissions": [rights], "topic_permissions": [on_topics]}
+    work = importing(kit.node, complete(parsing_definitions(file)))
+    while "w" not in kit.node.vhosts:
+        next(work)
+    complete(kit.node.deleting_vhost("w"))
+    remarks = complete(work)
+    assert len(remarks) == 3  # the policies' too
+    assert not [key for key in (*kit.node.users.permissions, *kit.node.users.topic_permissions) if key[0] == "w"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,3 +210,51 @@ def test_channel_flow_can_be_switched_off(tmp_path: Path, works: bool) -> None:
     assert closes == ([] if works else [(540, "NOT_IMPLEMENTED - active=false")])
     assert len(client.take(m.ChannelFlowOk)) == (1 if works else 0)
     kit.stop()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "a stream's": ({"x-queue-type": "stream"}, {"x-stream-offset": "first"}, True),
+    "one that was browsed": ({}, {"x-browse": True}, False),
+}
+REFUSALS: dict[str, Callable[[int, bool], m.Method]] = {
+    "nack, all": lambda tag, requeue: m.BasicNack(0, multiple=True, requeue=requeue),
+    "nack, up to it": lambda tag, requeue: m.BasicNack(tag, multiple=True, requeue=requeue),
+    "nack": lambda tag, requeue: m.BasicNack(tag, requeue=requeue),
+    "reject": lambda tag, requeue: m.BasicReject(tag, requeue=requeue),
+}
+
+
+@pytest.mark.parametrize("transaction", [False, True])
+@pytest.mark.parametrize("way", REFUSALS)
+@pytest.mark.parametrize("which", REFUSED)
+def test_a_refused_nack_takes_nothing(kit: NodeKit, client: Client, which: str, way: str, transaction: bool) -> None:
+    """The other deliveries of the channel come back, and the groups that it held are free."""
+    arguments, asked, requeue = REFUSED[which]
+    client.declare("q")
+    client.declare("groups", x_message_group="g")
+    client.call(m.QueueDeclare("s", durable=True, arguments=arguments), m.QueueDeclareOk)
+    for queue in ("q", "groups", "s"):
+        for _ in range(2):
+            client.publish(queue, queue.encode(), headers={"g": "a"})
+    kit.run_syncs()
+    if transaction:
+        client.call(m.TxSelect(), m.TxSelectOk)
+    client.call(m.BasicQos(0, 2), m.BasicQosOk)
+    for queue in ("q", "groups"):
+        client.send(1, m.BasicConsume(queue, queue))
+    client.send(1, m.BasicConsume("s", "s", arguments=asked))
+    taken = client.deliveries()
+    while len(taken) < 6:  # a stream delivers what is on the disk
+        kit.run_sync()
+        client.receive()
+        taken += client.deliveries()
+    assert sorted(body for _, _, body in taken) == [b"groups"] * 2 + [b"q"] * 2 + [b"s"] * 2
+    tag = max(tag for tag, _, body in taken if body == b"s")
+    client.send(1, REFUSALS[way](tag, requeue))
+    assert any(isinstance(event, m.ChannelClose | m.ConnectionClose) for _, event in client.events)
+    client.connection.lost()
+    kit.run_syncs()
+    other = kit.client()
+    assert other.count("q") == 2
+    other.send(1, m.BasicConsume("groups", "c"))
+    assert len(other.deliveries()) == 2

@@ -77,7 +77,7 @@ def test_a_purge_that_is_undone(run: Command, serving: ApiThread, vhost: str) ->
     dry = run("queue", "purge", "q", "--keep", "600", *where).output
     assert dry == "dry run: 3 messages of 'q' would be kept for 600 s; --yes purges\n"
     said, back = run("queue", "purge", "q", "--keep", "600", "--yes", *where).output.splitlines()
-    assert said.startswith("3 messages of 'q' are kept for 600 s in 'q.purged.")
+    assert said.startswith("3 messages of 'q' are kept for 600 s in 'amq.kept.")
     assert contents(serving, vhost, "q") == []
     command = shlex.split(back.removeprefix("to undo it: harebell "))
     assert command[-2:] == list(where)

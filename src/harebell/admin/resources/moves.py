@@ -1,6 +1,7 @@
 """All messages of a queue moved into another one, and purges and deletions that can be undone because they do that.
 
-With `keep` the messages go into a queue of their own, which is deleted when nobody has used it for so many seconds.
+With `keep` the messages go into a queue of their own, which is deleted when nobody has used it for so many seconds. No
+policy applies there: they stay what they are.
 Until then a move back undoes the purge; after a deletion the queue is declared and bound again before, as the answer
 says that it was.
 """
@@ -19,12 +20,12 @@ from harebell.broker.queues.base import Queue
 from harebell.errors import NotFound, PreconditionFailed
 from harebell.protocol.v091 import Table
 from harebell.routing import to_queue
+from harebell.routing.naming import kept_name
 from harebell.routing.steps import Steps
 
 __all__ = ["check_conditions", "delete_kept", "move_all", "purge_kept"]
 
 LONGEST_KEEP: Final = 7 * 24 * 3600  # seconds
-LONGEST_NAME: Final = 255  # bytes
 
 
 def move_all(request: Request) -> Steps[Answer]:
@@ -88,15 +89,15 @@ def _keeping(request: Request, it: Queue, *, all_of_them: bool) -> Steps[tuple[Q
     if seconds > LONGEST_KEEP:
         raise bad_request(f"keep is a number of seconds up to {LONGEST_KEEP}, a week")
     vhost = request.vhost()
-    made = f".purged.{time.time_ns() // 1_000_000}"
-    name = it.name.encode()[: LONGEST_NAME - len(made)].decode("utf-8", "ignore") + made
-    arguments: Table = {"x-expires": seconds * 1000}
+    name = kept_name(it.name, time.time_ns() // 1_000_000)
+    arguments: Table = {"x-expires": seconds * 1000, "x-queue-type": "classic"}
     access = request.user.access(vhost)
-    access.declare_queue(name, arguments, new=True, server_named=False)
+    access.keep_queue(it.name)
     access.publish("", name)
     kept = vhost.declare_queue(
-        Operator(request.user.name), name, durable=it.durable, exclusive=False, auto_delete=False, arguments=arguments
-    )
+        Operator(request.user.name), name, durable=it.durable, exclusive=False, auto_delete=False, arguments=arguments,
+        server_named=True,
+    )  # fmt: skip
     moved = yield from withdrawing(it, kept, all_of_them=all_of_them)
     return kept, moved
 

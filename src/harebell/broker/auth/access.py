@@ -14,6 +14,7 @@ Beyond RabbitMQ, for the services of the system exchange:
 - New arguments of a queue are checked as a new declaration with the arguments that result.
 - An answer is a publication of the user's own, through the default exchange.
 - A list has what the user may read.
+- A queue that keeps what was purged is checked as the queue in which it was.
 
 A publisher is checked once for each exchange and key, not for each message; a change of permissions makes publishers
 check again. A check raises AccessRefused.
@@ -30,7 +31,7 @@ from harebell.broker.auth.users import Users, found, topic_pattern
 from harebell.errors import AccessRefused, InvalidArgument
 from harebell.routing import Destination, Router, to_exchange, to_queue
 from harebell.routing.exchanges.exchange import Exchange
-from harebell.routing.naming import check_new_name
+from harebell.routing.naming import check_new_name, kept_from
 from harebell.routing.qpid_arguments import as_x_arguments
 from harebell.routing.table_values import Table
 
@@ -59,6 +60,10 @@ class Access:
         self._allow("declare-queue", queue=to_queue(name))
         if new:
             self.dead_letter(name, arguments)
+
+    def keep_queue(self, name: str) -> None:
+        """Check a queue that is to keep what is in the queue of this name (`kept_name`)."""
+        self._allow("declare-queue", queue=to_queue(name))
 
     def dead_letter(self, name: str, arguments: Table) -> None:
         """Check the dead-letter exchange among the arguments that a queue is to have, if there is one."""
@@ -193,4 +198,6 @@ def _resource(part: str, given: str | Destination) -> Destination:
 
 
 def _checked_name(resource: Destination) -> str:
+    if resource.kind == "queue":
+        return kept_from(resource.name) or resource.name
     return resource.name or "amq.default"

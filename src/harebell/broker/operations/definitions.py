@@ -308,9 +308,9 @@ class Import:
             node.users.put(self._users.users[user.name])  # an imported password is a hash by now
             yield
         yield from self._make_each("vhost '{0.name}'", node.add_vhost, file.vhosts)
-        yield from self._make_each("permission in vhost '{0.vhost}'", node.users.set_permission, file.permissions)
+        yield from self._make_each("permission in vhost '{0.vhost}'", self._set_permission, file.permissions)
         yield from self._make_each(
-            "topic permission in vhost '{0.vhost}'", node.users.set_topic_permission, file.topic_permissions
+            "topic permission in vhost '{0.vhost}'", self._set_topic_permission, file.topic_permissions
         )
         yield from self._make_each("parameter '{0.name}'", node.parameters.set, file.parameters)
         for global_parameter in file.global_parameters:
@@ -350,6 +350,14 @@ class Import:
         if name not in self.node.vhosts:
             raise no_vhost(name)
         return self.node.vhosts[name]
+
+    def _set_permission(self, permission: Permission) -> None:
+        self._vhost(permission.vhost)
+        self.node.users.set_permission(permission)
+
+    def _set_topic_permission(self, permission: TopicPermission) -> None:
+        self._vhost(permission.vhost)
+        self.node.users.set_topic_permission(permission)
 
     def _make_exchange(self, exchange: ExchangeDefinition) -> None:
         self._vhost(exchange.vhost).declare_exchange(

@@ -25,6 +25,7 @@ from harebell.routing.steps import Steps
 
 __all__ = ["Published", "check_publication", "publishing"]
 
+LONGEST_NUMBER: Final = 20  # digits; Python refuses to read thousands
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
 STEP: Final = 8  # queues of a step
 
@@ -122,8 +123,11 @@ def _published(vhost: VirtualHost, message: Message, sinks: tuple[Sink, ...], *,
 def _milliseconds(expiration: str | None) -> int | None:
     if expiration is None:
         return None
-    if not (expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_EXPIRATION):
-        raise PreconditionFailed(f"invalid expiration '{expiration}': milliseconds, 0 to {MAX_EXPIRATION}, are allowed")
+    digits = expiration.isascii() and expiration.isdecimal() and len(expiration) <= LONGEST_NUMBER
+    if not digits or int(expiration) > MAX_EXPIRATION:
+        raise PreconditionFailed(
+            f"invalid expiration '{expiration[:LONGEST_NUMBER]}': milliseconds, 0 to {MAX_EXPIRATION}, are allowed"
+        )
     return int(expiration)
 
 

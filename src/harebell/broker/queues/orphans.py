@@ -49,6 +49,7 @@ class FullQueue(EndingQueue, Protocol):
     def message_count(self) -> int: ...
     def hold(self) -> None: ...
     def release(self) -> None: ...
+    def retry_some(self) -> bool: ...
 
 
 def reroute(queue: EndingQueue, message: Message) -> None:
@@ -80,6 +81,8 @@ def rerouting(queue: FullQueue) -> Work:
     """Publish all that is ready to the alternate exchange, in steps, until the queue is empty and all is on disk."""
     queue.hold()
     try:
+        while queue.retry_some():
+            yield
         left = queue.message_count
         while queue.message_count and not queue.deleted:
             for _ in range(max(STEP, 2 * (queue.message_count - left))):  # more than come in beside it: it ends

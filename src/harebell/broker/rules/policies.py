@@ -19,11 +19,13 @@ from harebell.broker.observers import Listener
 from harebell.broker.patterns import PATTERNS
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.settings import check_implemented
+from harebell.broker.rules.parameters import no_vhost
 from harebell.broker.slices import Work
 from harebell.broker.store.catalog.catalog import Catalog
 from harebell.errors import NotImplemented as NotImplemented540
 from harebell.protocol.v091 import Table
 from harebell.routing import SYSTEM_EXCHANGE, Router
+from harebell.routing.naming import kept_from
 from harebell.routing.policies import Policy, Setting, check_policy, effective, matching
 from harebell.routing.settings import QueueSettings, QueueType, settings_of
 from harebell.routing.steps import Steps, complete
@@ -35,6 +37,7 @@ class Governed(Protocol):
     """The part of a virtual host that its policies use."""
 
     name: str
+    deleted: bool
     batch: Batch
     catalog: Catalog
     events: Listener
@@ -81,8 +84,8 @@ class Policies:
     def setting(self, policy: Policy, *, operator: bool = False) -> Steps[None]:
         """Set a policy, in place of the one of that name.
 
-        Raises InvalidArgument, with RabbitMQ's text, for a malformed policy, and 540 for settings that this broker does
-        not have; then nothing has changed.
+        Raises InvalidArgument, with RabbitMQ's text, for a malformed policy, 540 for settings that this broker does not
+        have, and NotFound when the virtual host is deleted meanwhile; then nothing has changed.
         """
         check_policy(policy, PATTERNS, operator=operator)
         yield from self._change(((policy, operator),))
@@ -129,6 +132,8 @@ class Policies:
         self, books: Books, name: str, kind: QueueType | Literal["exchange"]
     ) -> tuple[Policy | None, Policy | None]:
         vhost = self._vhost.name
+        if kept_from(name) is not None:
+            return None, None
         return (
             matching(books.policies.values(), vhost, name, kind, PATTERNS),
             matching(books.operator_policies.values(), vhost, name, kind, PATTERNS),
@@ -176,6 +181,8 @@ class Policies:
                 books[operator][policy.name] = policy
             removed = None if gone is None else books[gone[1]].pop(gone[0], None)
             yield from self._check(books)
+            if self._vhost.deleted:
+                raise no_vhost(self._vhost.name)
             if changes == self._changes:  # else another change came between
                 break
         self._changes += 1

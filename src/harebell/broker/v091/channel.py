@@ -455,8 +455,10 @@ class Channel:
         self._refuse(method.delivery_tag, False, method.requeue, failed=True)
 
     def _refuse(self, tag: int, multiple: bool, requeue: bool, *, failed: bool) -> None:
+        entries = self.unacked.entries
+        meant = [entries[each] for each in self.unacked.tags(tag, multiple)]
+        check_negative(meant, "basic.nack and basic.reject", requeue=requeue)  # they are not taken, if it raises
         taken = self.unacked.take(tag, multiple)
-        check_negative(taken.values(), "basic.nack and basic.reject", requeue=requeue)
         self._transactions.settle(Settlement(taken, positive=False, requeue=requeue, failed=failed))
 
     def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:

@@ -108,12 +108,24 @@ class LastValueMachine(RuleBasedStateMachine):
         self.client.send(1, m.BasicNack(tag, requeue=True))
         self._return([(key, number)])
 
+    @precondition(lambda self: self.held)
+    @rule(lost=st.booleans())
+    def all_come_back(self, lost: bool) -> None:
+        if lost:
+            self.client.connection.lost()
+            self.client = self.kits[-1].client()
+        else:
+            self.client.send(1, m.BasicNack(0, multiple=True, requeue=True))
+        self._return(list(self.held.values()))
+        self.held.clear()
+
     def _return(self, messages: list[tuple[str, int]]) -> None:
         """Newest first: what is older than another one of its key is gone."""
         for key, number in sorted(messages, key=lambda each: -each[1]):
             newest = max((other for name, other in self.waiting if name == key), default=0)
             if newest < number:
-                self.waiting = sorted([*self.waiting, (key, number)], key=lambda each: each[1])
+                others = [each for each in self.waiting if each[0] != key]
+                self.waiting = sorted([*others, (key, number)], key=lambda each: each[1])
 
     @rule()
     def restart(self) -> None:
@@ -141,6 +153,18 @@ class LastValueMachine(RuleBasedStateMachine):
 
 TestLastValueMachine = LastValueMachine.TestCase
 TestLastValueMachine.settings = settings(max_examples=scaled(15), stateful_step_count=25)
+
+
+def test_the_newest_of_those_that_come_back_stays(client: Client) -> None:
+    client.declare(x_last_value_key="k")
+    for body in ("a1", "a2"):
+        put(client, body, "a")
+        client.get(no_ack=False)
+    client.send(1, m.BasicNack(1, requeue=True))
+    client.send(1, m.BasicNack(2, requeue=True))
+    assert client.count() == 1
+    put(client, "a3", "a")
+    assert left(client) == ["a3"]
 
 
 @pytest.mark.parametrize("arguments", [{"x-last-value-key": "other"}, {"x-last-value-key": None}])

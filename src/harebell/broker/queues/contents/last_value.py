@@ -51,6 +51,9 @@ class LastValueBacklog(Backlog):
             held.gone = True
             return held
         super().put_back(held)
+        if latest is not None:  # an older one came back before
+            self.remove(latest)
+            self._settle(latest)
         if value is not None:
             self._latest[value] = held
         return held
