@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from harebell.client.blocking import connect
 from harebell.errors import HarebellError
 from tests.admin.kit import ApiThread
 from tests.cli.administering import Command, runner
+from tests.wire import PATIENCE
 
 POLICY = '{"max-length":9}'
 
@@ -135,6 +137,9 @@ def test_queues_and_connections(ctl: Command, serving: ApiThread, vhost: str) ->
         assert row == [{"user": "guest", "vhost": "shop", "protocol": "{0,9,1}"}]
         name = ctl("-s", "list_connections", "pid").output.strip()
         assert ctl("-q", "close_connection", name, "moving").status == 0
+        end = time.monotonic() + PATIENCE
+        while ctl("-s", "list_connections", "pid").output.strip():  # until its client has answered
+            assert time.monotonic() < end
         assert ctl("close_connection", name, "moving").status == 69
     closed = ctl("close_all_connections", "-p", "shop", "moving").output
     assert closed == "Closing all connections in vhost shop, reason: moving...\nClosed 0 connections\n"
