@@ -193,6 +193,97 @@ def test_a_callback_that_fails_is_logged(
     assert "failed on Returned(312" in caplog.text
 
 
+def handler_fails(*given: object) -> None:
+    raise ValueError(given)
+
+
+def notified(connection: blocking.Connection, fail: Callable[..., Any]) -> None:
+    """A callback fails, and the next one is called all the same."""
+    second = threading.Event()
+    with connection.channel() as channel:
+        channel.notify_return(fail)
+        channel.notify_return(lambda back: second.set())
+        channel.publish(b"", "", "nowhere", mandatory=True)
+        assert second.wait(60)
+
+
+def served(connection: blocking.Connection, queue: str, fail: Callable[..., Any]) -> None:
+    with connection.serve(queue, handler_fails, on_error=fail), connection.rpc() as rpc:
+        with pytest.raises(errors.RemoteError):
+            rpc.call(b"", queue)
+
+
+def handled(connection: blocking.Connection, queue: str, **options: Any) -> None:
+    connection.channel().publish(b"", "", queue)
+    with pytest.raises(errors.HandlerFailed):
+        connection.consume(queue, handler_fails, max_failures=1, **options).run()
+
+
+def cleaned_up(connection: blocking.Connection, queue: str, fail: Callable[..., Any]) -> None:
+    connection.consume(queue, print, cleanup=fail).start().stop()
+
+
+class Codec:
+    def __init__(self, fail: Callable[..., Any]) -> None:
+        self.encode = self.decode = fail
+
+
+Use = Callable[[blocking.Connection, str, str, Callable[..., Any]], object]
+
+OWN_FUNCTIONS: dict[str, tuple[Use, bool]] = {  # with whether the caller gets the error
+    "on_error": (lambda connection, url, queue, fail: handled(connection, queue, on_error=fail), False),
+    "on_error of a server": (lambda connection, url, queue, fail: served(connection, queue, fail), False),
+    "codec": (lambda connection, url, queue, fail: handled(connection, queue, codec=Codec(fail)), False),
+    "notify_return": (lambda connection, url, queue, fail: notified(connection, fail), False),
+    "setup": (lambda connection, url, queue, fail: connection.consume(queue, print, setup=fail).start(), True),
+    "cleanup": (
+        lambda connection, url, queue, fail: connection.consume(queue, print, cleanup=fail).start().stop(),
+        True,
+    ),
+    "setup of a pool": (lambda connection, url, queue, fail: connection.channel_pool(setup=fail).take(), True),
+    "credentials": (lambda connection, url, queue, fail: blocking.connect(url, credentials=fail), True),
+    "dial": (lambda connection, url, queue, fail: blocking.connect(url, dial=fail), True),
+}
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("function", OWN_FUNCTIONS)
+def test_no_error_of_an_own_function_ends_a_thread(
+    shared: blocking.Connection, broker_url: str, name: str, function: str, error: BaseException
+) -> None:
+    use, raised = OWN_FUNCTIONS[function]
+
+    def fail(*given: object) -> Any:
+        raise error
+
+    queue = shared.channel()
+    queue.queue_declare(name, exclusive=True)
+    called = threading.Event()
+    found: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            use(shared, broker_url.replace("guest:guest@", ""), name, fail)
+        except BaseException as caught:
+            found.append(caught)
+        called.set()
+
+    threading.Thread(target=call, daemon=True).start()
+    assert called.wait(60)
+    assert [isinstance(caught, Exception) for caught in found] == [True] * raised
+    assert all(repr(error) in str(caught) for caught in found)
+    assert queue.queue_inspect(name).consumer_count >= 0
+
+
+def test_the_end_of_the_program_in_a_coroutine_ends_no_thread(broker_url: str, shared: blocking.Connection) -> None:
+    async def credentials() -> tuple[str, str]:
+        raise SystemExit(3)
+
+    with pytest.raises(RuntimeError, match="SystemExit"):
+        blocking.connect(broker_url.replace("guest:guest@", ""), credentials=credentials)
+    shared.channel().close()
+
+
 def test_confirmations_as_an_iterator(shared: blocking.Connection, name: str) -> None:
     channel = shared.channel()
     channel.queue_declare(name, exclusive=True)

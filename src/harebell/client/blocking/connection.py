@@ -13,9 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from harebell.client import connection as asyncio_api
-from harebell.client.blocking.callbacks import Callbacks
+from harebell.client.blocking.callbacks import Callbacks, in_a_thread
 from harebell.client.blocking.channel import Channel
-from harebell.client.blocking.credentials import in_a_thread
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.events import Events
 from harebell.client.blocking.forwarded_connection import ForwardedConnection

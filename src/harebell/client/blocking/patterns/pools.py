@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from harebell.client import connection as asyncio_connection
+from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.connection import Connection, opening
 from harebell.client.blocking.thread import IoThread, io_thread
@@ -140,12 +141,13 @@ class ChannelPool(_Pool[AsyncChannel, Channel]):
             assert setup is not None  # else it is not called
             setup(Channel(connection, inner))
 
-        async def set_up(inner: AsyncChannel) -> None:
-            await io.loop.run_in_executor(None, work, inner)
-
         with io.turn:
             pool = asyncio_api.ChannelPool(
-                connection.inner, max_size, setup=None if setup is None else set_up, idle=idle, timeout=timeout
+                connection.inner,
+                max_size,
+                setup=None if setup is None else in_a_thread(io, work),
+                idle=idle,
+                timeout=timeout,
             )
         super().__init__(io, pool, lambda inner: Channel(connection, inner))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from harebell.client.blocking.credentials import in_a_thread
+from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.patterns.workers import InThreads, Workers, check_plain
 from harebell.client.messages import Delivery, Message

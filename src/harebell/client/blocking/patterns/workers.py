@@ -15,6 +15,7 @@ batches, in `batches`. What is different here:
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from harebell import errors
+from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.settler import Settler
@@ -71,13 +73,13 @@ def workers_of(connection: Connection, queue: str, handler: Any, **options: Any)
 
 def of_channel(connection: Connection, function: Callable[[Channel], object]) -> Setup:
     """A function of a blocking channel, for the asyncio client: called in a thread, with the twin of the channel."""
-    io = connection.io
+    called = in_a_thread(connection.io, function)
 
     async def call(inner: AsyncChannel) -> None:
         settler = inner.core.settler
         twin = Channel(connection, inner)
         inner.core.settler = settler  # the consumer's, and not what a plain channel's deliveries have
-        await io.loop.run_in_executor(None, function, twin)
+        await called(twin)
 
     return call
 
@@ -112,27 +114,18 @@ class Workers:
         read: Callable[[Codec[Any], Any], Any] = values_of if batches else value_of
         answer = self._answer
 
+        @functools.wraps(handler)
         def work(given: Any) -> object:
             here.handler = True
-            try:
-                result = handler(given) if codec is None else handler(read(codec, given), given)
-            except StopIteration as error:
-                raise RuntimeError(f"the handler raised {error!r}") from error
-            except Exception:
-                raise
-            except BaseException as error:  # the loop would end with it
-                raise RuntimeError(f"the handler raised {error!r}") from error
+            result = handler(given) if codec is None else handler(read(codec, given), given)
             if inspect.isawaitable(result):
                 if inspect.iscoroutine(result):
                     result.close()
                 raise errors.InvalidArgument(f"the handler gave {type(result).__name__}, which nobody awaits here")
             return answer(result)
 
-        async def handle(given: Any) -> object:
-            return await io.loop.run_in_executor(pool, work, given)
-
         with io.turn:
-            self._inner = make(handle)
+            self._inner = make(in_a_thread(io, work, pool))
 
     def _answer(self, result: object) -> object:
         """What becomes of what the handler returns. Called on its thread."""
