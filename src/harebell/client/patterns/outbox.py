@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from harebell import errors
+from harebell.client.core.slots import copy_of
 from harebell.client.messages import Publication
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.source import ChannelSource
@@ -133,6 +134,7 @@ class Relay:
             if error is None:
                 async with self._turn:
                     running.cancel()
+        finally:  # the wait for the turn may be cancelled
             running.cancel()
             try:
                 await running
@@ -143,12 +145,13 @@ class Relay:
             except errors.HarebellError:
                 if error is None:
                     raise
-        finally:
-            self._producer.abandon()
+            finally:
+                self._producer.abandon()
 
     async def run(self) -> None:
         """Publish for ever: cancel it to end it. Raises why the connection was closed for good."""
         await self._producer.start()
+        forget = self._producer.channel.notify_close(lambda event: self._woken.set())
         try:
             while True:
                 self._woken.clear()
@@ -163,6 +166,7 @@ class Relay:
                 if not went_on:
                     await self._pause()
         finally:
+            forget()
             await self._let_go()
 
     async def drain(self) -> int:
@@ -194,6 +198,9 @@ class Relay:
     async def _turn_of_publishing(self, *, raising: bool = False) -> bool:
         """Publish the oldest ones. Whether there may be more to publish at once."""
         async with self._turn:
+            ended = self._producer.channel.closed_reason
+            if ended is not None:
+                raise copy_of(ended)
             if not await self._outbox.hold(self._name, self._timeout + SPARE):
                 return False
             entries = await self._outbox.oldest(AT_ONCE)
