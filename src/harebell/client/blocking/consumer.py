@@ -133,8 +133,7 @@ class Consumer:
         return bool(batch)
 
     def _started(self) -> None:
-        starting = self._inner.starting
-        if starting is None or not starting.done() or starting.cancelled():
+        if not self._inner.started:
             self.start()
         # A start makes another subscription when one before it was interrupted; it may have been interrupted itself,
         # when it was done.
