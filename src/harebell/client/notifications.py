@@ -55,6 +55,11 @@ class Listeners:
 
         return stop
 
+    @property
+    def registered(self) -> frozenset[object]:
+        """What stands for each callback that is called now."""
+        return frozenset(key for callbacks in self._callbacks.values() for key in callbacks)
+
     def any(self, *what: str) -> bool:
         return any(self._callbacks.get(one) for one in what)
 

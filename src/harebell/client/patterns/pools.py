@@ -6,7 +6,7 @@
 Rules:
 1. At most `max_size` exist. When all are lent, borrowers wait and are served in the order of their coming.
 2. What is lent belongs to its borrower alone. It goes back as new, or not at all: what has failed, what is closed, a
-   channel with a consumer, a transaction, a prefetch or unsettled deliveries left on it is closed instead.
+   channel with a consumer, a transaction, a prefetch, callbacks or unsettled deliveries left on it is closed instead.
 3. What was not borrowed for `idle` seconds is closed.
 4. Closing the pool closes what is in it at once, and what is lent when it comes back.
 """
@@ -318,4 +318,4 @@ class _Modes:
 
 
 def _modes_of(channel: Channel) -> tuple[object, ...]:
-    return channel.requests.mode_changes, channel.on_return
+    return channel.requests.mode_changes, channel.on_return, channel.notifications.listeners.registered

@@ -18,6 +18,7 @@ from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.connection import Connection, opening
 from harebell.client.blocking.thread import IoThread, io_thread
 from harebell.client.channel import Channel as AsyncChannel
+from harebell.client.connection_pool import unused
 from harebell.client.patterns import pools as asyncio_api
 
 __all__ = ["ChannelPool", "ConnectionPool", "Lease"]
@@ -191,9 +192,8 @@ class ConnectionPool(_Pool[_Pooled, Connection]):
         async def make() -> _Pooled:
             return _Pooled(io, await opening(io, url, **options))
 
-        def unused(pooled: _Pooled) -> bool:
-            return not pooled.inner.recovery.channels
-
         with io.turn:
-            pool = asyncio_api.Pool("connection", make, unused, max_size=max_size, idle=idle, timeout=timeout)
+            pool = asyncio_api.Pool(
+                "connection", make, lambda pooled: unused(pooled.inner), max_size=max_size, idle=idle, timeout=timeout
+            )
         super().__init__(io, pool, lambda pooled: pooled.twin)
