@@ -26,6 +26,7 @@ from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
 from harebell.client.recovery.subscriptions import Subscriptions
 from harebell.client.starting import start_by_waiting, stop_starting
+from harebell.client.transport.deadlines import seconds_of
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Consumer"]
@@ -201,7 +202,7 @@ class Consumer:
         subscription, loop = self.subscription, self._loop
         if subscription.buffer:
             await asyncio.sleep(0)  # other tasks, acks on their way out among them, get their turn
-        seconds = subscription.transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, subscription.transport.timeout)
         if not await self._arrived(1, loop.time() + seconds):
             return []
         wanted = min(max_messages, self._prefetch or max_messages)

@@ -8,7 +8,6 @@ The deliveries are the asyncio consumer's: this takes them from its subscription
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -22,6 +21,7 @@ from harebell.client.blocking.thread import IoThread, Waiter
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Consumer"]
 
@@ -99,7 +99,7 @@ class Consumer:
     ) -> list[Delivery]:
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
-        seconds = self._inner.subscription.transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._inner.subscription.transport.timeout)
         deadline = time.monotonic() + seconds
         self._started()
         batch: list[Delivery] = []
@@ -163,9 +163,7 @@ class Consumer:
                     if subscription.buffer or subscription.finished:
                         continue
                     subscription.waiters.append(waiter)
-                in_time = waiter.wait(
-                    -1 if deadline is None or deadline == math.inf else max(deadline - time.monotonic(), 0.0)
-                )
+                in_time = waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))
             except BaseException:  # raised by a signal handler
                 with io.turn:
                     _stop_waiting(subscription, waiter)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -32,6 +33,7 @@ from harebell.client.messages import Publication
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Outbox", "OutboxEntry", "Relay"]
 
@@ -100,9 +102,12 @@ class Relay:
     ) -> None:
         if interval <= 0:
             raise errors.InvalidArgument(f"interval is {interval}: more than 0 seconds are needed")
+        seconds = seconds_of(timeout, connection.recovery.availability.timeout)
+        if seconds == math.inf:
+            raise errors.InvalidArgument("timeout is inf: the lease of a relay that was lost ends some time after it")
         self._outbox = outbox
         self._interval = interval
-        self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
+        self._timeout = seconds
         self._loop = connection.recovery.availability.loop
         self._producer: Producer[object] = Producer(connection, window=window, on_orphan="retry", timeout=timeout)
         self._name = uuid.uuid4().hex

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVa
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.patterns.source import ChannelSource
+from harebell.client.transport.deadlines import check_seconds, seconds_of
 
 __all__ = ["ChannelPool", "Lease", "Pool", "Pooled"]
 
@@ -96,7 +97,7 @@ class Pool(Generic[T]):
         self._clean = clean
         self._max_size = max_size
         self._idle_seconds = idle
-        self._timeout = timeout
+        self._timeout = check_seconds(timeout)
         self._idle: deque[tuple[T, float]] = deque()  # the one used last is at the right, and is lent next
         self._lent: dict[int, T] = {}
         self._making = 0
@@ -155,7 +156,7 @@ class Pool(Generic[T]):
     # -- lending -----------------------------------------------------------------------------------------------------
 
     async def _take(self, timeout: float | None) -> T:
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         try:
             async with asyncio.timeout(seconds):
                 return await self._taken()

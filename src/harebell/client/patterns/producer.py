@@ -38,6 +38,7 @@ from harebell.client.patterns.deduplication import Keys
 from harebell.client.patterns.pending import Pending, Reports
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.publish_many import CHUNK
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Producer"]
 
@@ -81,7 +82,7 @@ class Producer(Generic[T]):
         self._on_orphan: OnOrphan = on_orphan
         self._on_nack: OnNack = on_nack
         self._mandatory = mandatory
-        self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
+        self._timeout = seconds_of(timeout, connection.recovery.availability.timeout)
         self._on_blocked = on_blocked
         self._codec = codec
         self._keys = Keys() if deduplicate else None
@@ -191,7 +192,7 @@ class Producer(Generic[T]):
         """
         channel = self.channel
         message = self._message(body)
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         if self._in_flight >= self._window:
             deadline = self._loop.time() + seconds
             while self._in_flight >= self._window:
@@ -226,7 +227,7 @@ class Producer(Generic[T]):
         """
         publication = self._publication(body, routing_key, exchange, mandatory)
         if not self.has_room:
-            await self._room(self._timeout if timeout is None else timeout)
+            await self._room(seconds_of(timeout, self._timeout))
         return self._send(publication)
 
     @property
@@ -265,7 +266,7 @@ class Producer(Generic[T]):
         ChannelClosed are raised where there are no failures before them, else they are the cause of PublishesFailed.
         `failures` and `sent` of these errors tell of every publication: what comes behind `sent` was not sent.
         """
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         sent: list[Pending] = []
         stopped: Exception | None = None
         try:
@@ -349,7 +350,7 @@ class Producer(Generic[T]):
         PublishesFailed when publications failed that are not awaited (positions count from the producer's first
         `publish_soon`); DeadlineExceeded after `timeout` seconds, the producer's when left out.
         """
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         deadline = self._loop.time() + seconds
         while self._in_flight:
             await self._wait(deadline, seconds, all_over=True)

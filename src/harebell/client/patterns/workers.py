@@ -49,6 +49,7 @@ from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader, Setup
 from harebell.client.patterns.settlements import OneByOne, Settlements
 from harebell.client.patterns.source import ChannelSource
+from harebell.client.transport.deadlines import check_seconds
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Workers"]
@@ -91,6 +92,9 @@ class Workers:
             workers = 16 if batch is None else 1
         if workers < 1:
             raise errors.InvalidArgument(f"workers is {workers}: at least 1 is needed")
+        check_seconds(grace, "grace")
+        if handler_timeout is not None:
+            check_seconds(handler_timeout, "handler_timeout")
         at_once = workers * size  # deliveries that handlers may process
         if at_once > MAX_PREFETCH:
             raise errors.InvalidArgument(

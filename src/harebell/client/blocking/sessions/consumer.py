@@ -21,6 +21,7 @@ from harebell.client.blocking.thread import IoThread, Waiter
 from harebell.client.core.slots import copy_of
 from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.messages import BaseDelivery
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Consumer"]
 
@@ -99,7 +100,7 @@ class Consumer:
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
         self._started()
-        deadline = time.monotonic() + (self._inner.core.timeout if timeout is None else timeout)
+        deadline = time.monotonic() + seconds_of(timeout, self._inner.core.timeout)
         while True:
             buffer = self._inner.subscription.buffer
             batch: list[BaseDelivery] = []
