@@ -9,6 +9,7 @@ import socket
 import ssl
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from harebell.client.blocking.patterns.producer import Producer, Relay
     from harebell.client.blocking.patterns.reader import QueueReader
     from harebell.client.blocking.patterns.rpc import Rpc, Server
-    from harebell.client.blocking.patterns.workers import Workers
+    from harebell.client.blocking.patterns.workers import Own, Workers
     from harebell.client.patterns.codec import Codec
     from harebell.client.patterns.outbox import Outbox
     from harebell.client.patterns.retry import Retry
@@ -427,17 +428,17 @@ class Connection(ForwardedConnection):
         threads = workers if workers is not None else 16 if batch is None else 1
         put = self.callbacks.put
 
-        def make(handle: Callable[[Any], Any], /) -> AsyncWorkers:
+        def make(handle: Callable[[Any], Any], own: Own, /) -> AsyncWorkers:
             outcome = RetryOutcome(
                 self.inner, queue, retry, dead_letter=dead_letter, max_failures=max_failures,
-                on_error=None if on_error is None else in_a_thread(self.io, on_error), timeout=timeout,
+                on_error=None if on_error is None else in_a_thread(self.io, own(on_error)), timeout=timeout,
             )  # fmt: skip
             return workers_of(
                 self, queue, handle, batch=batch, within=within, workers=threads, prefetch=prefetch, outcome=outcome,
-                on_orphan=None if on_orphan is None else lambda delivery: put(on_orphan, delivery),
+                on_orphan=None if on_orphan is None else partial(put, own(on_orphan)),
                 handler_timeout=None, grace=grace, codec=None,
-                setup=None if setup is None else of_channel(self, setup),
-                cleanup=None if cleanup is None else of_channel(self, cleanup),
+                setup=None if setup is None else of_channel(self, own(setup)),
+                cleanup=None if cleanup is None else of_channel(self, own(cleanup)),
                 resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
             )  # fmt: skip
 

@@ -227,11 +227,12 @@ class Workers:
 
         grace  seconds for the handlers that are at work; the consumer's when left out
 
-        A handler that calls this only begins the end: it cannot wait for itself. `run`, or the block, waits.
+        A handler, or `cleanup`, that calls this only begins the end: it cannot wait for itself. `run`, or the block,
+        waits.
         """
         if not self._started:
             return
-        if asyncio.current_task() in self._tasks:
+        if asyncio.current_task() in (self._ending, *self._tasks):
             await self.take_no_more()
             return
         try:

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, TypeVarTuple
 
 from harebell import errors
 from harebell.client.blocking.callbacks import in_a_thread
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from harebell.client.blocking.connection import Connection
 
 __all__ = ["InThreads", "Workers", "check_plain", "of_channel", "workers_of"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def check_plain(what: str, function: Callable[..., object], *arguments: str) -> None:
@@ -85,9 +88,15 @@ def of_channel(connection: Connection, function: Callable[[Channel], object]) ->
 
 
 class Making(Protocol):
-    """Makes the asyncio consumer for this handler."""
+    """Makes the asyncio consumer for this handler. `own` marks the program's other functions as the consumer's."""
 
-    def __call__(self, handler: Callable[[Any], Awaitable[object]], /) -> asyncio_api.Workers: ...
+    def __call__(self, handler: Callable[[Any], Awaitable[object]], own: Own, /) -> asyncio_api.Workers: ...
+
+
+class Own(Protocol):
+    """The same function, whose calls know that they are inside of the consumer."""
+
+    def __call__(self, function: Callable[[*Ts], T], /) -> Callable[[*Ts], T]: ...
 
 
 @documented_by(asyncio_api.Workers)
@@ -110,13 +119,12 @@ class Workers:
         self._connection = connection  # keeps it open
         self._io = io = connection.io
         self._threads = pool = ThreadPoolExecutor(max(threads, 1), f"harebell-{queue}")
-        self._here = here = threading.local()  # has an attribute on the threads of handlers
+        self._here = threading.local()  # has an attribute on threads that run a function of the program's for it
         read: Callable[[Codec[Any], Any], Any] = values_of if batches else value_of
         answer = self._answer
 
         @functools.wraps(handler)
         def work(given: Any) -> object:
-            here.handler = True
             result = handler(given) if codec is None else handler(read(codec, given), given)
             if inspect.isawaitable(result):
                 if inspect.iscoroutine(result):
@@ -125,7 +133,20 @@ class Workers:
             return answer(result)
 
         with io.turn:
-            self._inner = make(in_a_thread(io, work, pool))
+            self._inner = make(in_a_thread(io, self._own(work), pool), self._own)
+
+    def _own(self, function: Callable[[*Ts], T], /) -> Callable[[*Ts], T]:
+        here = self._here
+
+        @functools.wraps(function)
+        def call(*args: *Ts) -> T:
+            here.inside = True
+            try:
+                return function(*args)
+            finally:
+                here.inside = False
+
+        return call
 
     def _answer(self, result: object) -> object:
         """What becomes of what the handler returns. Called on its thread."""
@@ -161,9 +182,10 @@ class Workers:
         grace  seconds for the handlers that are at work; the consumer's when left out. A thread cannot be ended: a
                handler that takes longer goes on, and its messages are back in the queue
 
-        A handler that calls this only begins the end: it cannot wait for itself. `run`, `wait` or the block waits.
+        A handler, or another function of this consumer, that calls this only begins the end: it cannot wait for itself.
+        `run`, `wait` or the block waits.
         """
-        if getattr(self._here, "handler", False):
+        if getattr(self._here, "inside", False):
             self._io.run(self._inner.take_no_more)
             return
         self._io.run(self._inner.stop, grace=grace)
