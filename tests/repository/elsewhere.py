@@ -195,7 +195,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/blocking/sessions/numbered.py": "spark/sink/test_session_publisher.py",
     "client/blocking/sessions/transactions.py": "client/blocking/sessions/test_session.py",
     "client/blocking/settler.py": "client/blocking/test_signatures.py",
-    "client/callbacks.py": "client/blocking/test_thread.py",
     "client/confirms.py": "client/test_channel.py",
     "client/connection.py": "client/test_outage.py",
     "client/connection_pool.py": "client/patterns/test_pools.py",

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
 from harebell import errors
+from harebell.client.callbacks import check_plain
 from harebell.client.confirms import ORPHANED, AwaitedBatch, Bulk, Confirmations, Published
 from harebell.client.consumer import Consumer
 from harebell.client.core.channel import ChannelCore
@@ -123,6 +124,8 @@ class Channel:
 
     @on_return.setter
     def on_return(self, callback: Callable[[Returned], None] | None) -> None:
+        if callback is not None:
+            check_plain("on_return", callback, "returned")
         self.core.on_return = callback
 
     @property

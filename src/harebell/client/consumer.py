@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from harebell import errors
+from harebell.client.callbacks import check_plain
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
@@ -168,8 +169,10 @@ class Consumer:
         """Hand every delivery to a function, until the subscription ends; then return or raise as the iteration does.
 
         callback  called in the event loop, one delivery after the other. What it raises ends the subscription, and is
-                  raised here; so does cancelling this call. What was not handed out goes back to the queue.
+                  raised here; so does cancelling this call. What was not handed out goes back to the queue. A plain
+                  function: InvalidArgument for a coroutine function
         """
+        check_plain("the callback", callback, "delivery")
         async with self:
             subscription = self.subscription
             while True:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar, TypeVarTuple
 
 from harebell.client.blocking.thread import IoThread
-from harebell.client.callbacks import call_contained, result_contained
+from harebell.client.callbacks import call_contained, check_plain, result_contained
 from harebell.client.notifications import Stop
 
 __all__ = ["Callbacks", "in_a_thread"]
@@ -55,13 +55,21 @@ class Callbacks:
         """Ask for notifications by a method of the asyncio API. Any thread may end them, with what this gives."""
         io = self._io
         with io.turn:
-            stop = notify(*[partial(self.put, function) for function in functions])
+            stop = notify(*[self.later("the callback", function, "event") for function in functions])
 
         def stop_with_the_turn() -> None:
             with io.turn:
                 stop()
 
         return stop_with_the_turn
+
+    def later(self, what: str, function: Callable[..., object], argument: str) -> Callable[[Any], None]:
+        """What calls the function soon. InvalidArgument when that would run nothing.
+
+        what, argument  for the text: its role, and what it is called with
+        """
+        check_plain(what, function, argument)
+        return partial(self.put, function)
 
     def put(self, callback: Callable[..., object], argument: object) -> None:
         """Call it soon, in the order of these calls; what it raises is logged. Called on the loop's thread."""

@@ -62,10 +62,10 @@ class Channel(ForwardedChannel):
 
     @on_return.setter
     def on_return(self, callback: Callable[[Returned], None] | None) -> None:
+        later = None if callback is None else self.callbacks.later("on_return", callback, "returned")
         self._on_return = callback
-        put = self.callbacks.put
         with self.io.turn:
-            self.inner.on_return = None if callback is None else lambda returned: put(callback, returned)
+            self.inner.on_return = later
 
     def test(self) -> ChannelHarness:
         return ChannelHarness(self.io, self.inner.test())

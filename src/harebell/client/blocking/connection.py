@@ -9,7 +9,6 @@ import socket
 import ssl
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -21,6 +20,7 @@ from harebell.client.blocking.events import Events
 from harebell.client.blocking.forwarded_connection import ForwardedConnection
 from harebell.client.blocking.harness import ConnectionHarness
 from harebell.client.blocking.thread import IoThread, io_thread
+from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.connection import DEFAULT_RECOVERY
 from harebell.client.messages import Delivery, Message, OnNack, OnOrphan
@@ -222,11 +222,10 @@ class Connection(ForwardedConnection):
         """
         from harebell.client.blocking.patterns.producer import Producer
 
-        put = self.callbacks.put
         with self.io.turn:
             inner = self.inner.producer(
                 exchange, window=window, on_orphan=on_orphan, on_nack=on_nack, mandatory=mandatory, timeout=timeout,
-                on_blocked=None if on_blocked is None else lambda reason: put(on_blocked, reason),
+                on_blocked=None if on_blocked is None else self.callbacks.later("on_blocked", on_blocked, "reason"),
                 deduplicate=deduplicate,
             )  # fmt: skip
         return Producer(self, inner, codec)
@@ -416,7 +415,7 @@ class Connection(ForwardedConnection):
         resubscribe    when the broker cancels the consumer, declare the queue again and go on
         timeout        seconds for subscribing and for moving a message
         """
-        from harebell.client.blocking.patterns.workers import Workers, check_plain, of_channel, workers_of
+        from harebell.client.blocking.patterns.workers import Workers, of_channel, workers_of
         from harebell.client.patterns.outcomes import RetryOutcome
 
         for what, function, names in (
@@ -426,7 +425,7 @@ class Connection(ForwardedConnection):
             if function is not None:
                 check_plain(what, function, *names)
         threads = workers if workers is not None else 16 if batch is None else 1
-        put = self.callbacks.put
+        later = self.callbacks.later
 
         def make(handle: Callable[[Any], Any], own: Own, /) -> AsyncWorkers:
             outcome = RetryOutcome(
@@ -435,7 +434,7 @@ class Connection(ForwardedConnection):
             )  # fmt: skip
             return workers_of(
                 self, queue, handle, batch=batch, within=within, workers=threads, prefetch=prefetch, outcome=outcome,
-                on_orphan=None if on_orphan is None else partial(put, own(on_orphan)),
+                on_orphan=None if on_orphan is None else later("on_orphan", own(on_orphan), "delivery"),
                 handler_timeout=None, grace=grace, codec=None,
                 setup=None if setup is None else of_channel(self, own(setup)),
                 cleanup=None if cleanup is None else of_channel(self, own(cleanup)),

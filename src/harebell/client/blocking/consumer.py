@@ -18,6 +18,7 @@ from harebell import errors
 from harebell.client import consumer as asyncio_api
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.thread import IoThread, Waiter
+from harebell.client.callbacks import check_plain
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
@@ -90,6 +91,7 @@ class Consumer:
         callback  called by the thread that calls this. What it raises ends the subscription, and is raised here. What
                   was not handed out goes back to the queue.
         """
+        check_plain("the callback", callback, "delivery")
         with self:
             for delivery in self:
                 callback(delivery)

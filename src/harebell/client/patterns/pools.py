@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from harebell import errors
+from harebell.client.callbacks import check_callable
 from harebell.client.channel import Channel
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.transport.deadlines import check_seconds, seconds_of
@@ -280,6 +281,8 @@ class ChannelPool(Pool[Channel]):
         idle: float | None = 60,
         timeout: float = 30,
     ) -> None:
+        if setup is not None:
+            check_callable("setup", setup, "channel")
         self._modes: dict[int, _Modes] = {}
 
         async def make() -> Channel:

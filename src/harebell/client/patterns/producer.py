@@ -30,6 +30,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel
 from harebell.client.core.outcomes import late
 from harebell.client.messages import Confirmation, Message, OnNack, OnOrphan, Publication
@@ -75,6 +76,8 @@ class Producer(Generic[T]):
     ) -> None:
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
+        if on_blocked is not None:
+            check_plain("on_blocked", on_blocked, "reason")
         self._connection = connection
         self._loop = connection.recovery.availability.loop
         self._exchange = exchange

@@ -39,12 +39,13 @@ from typing import Any, Final, Self
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.callbacks import check_callable, check_plain
 from harebell.client.channel import Channel
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.patterns.batches import Batches, Filling
 from harebell.client.patterns.codec import Codec
-from harebell.client.patterns.handling import BatchHandling, Handler, OneHandling, check_callable, own_error
+from harebell.client.patterns.handling import BatchHandling, Handler, OneHandling, own_error
 from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader, Setup
 from harebell.client.patterns.settlements import OneByOne, Settlements
@@ -110,11 +111,11 @@ class Workers:
             self._handling = OneHandling(handler, codec, handler_timeout)
         else:
             self._handling = BatchHandling(handler, codec, handler_timeout)
-        for what, function, argument in (
-            ("on_orphan", on_orphan, "delivery"), ("setup", setup, "channel"), ("cleanup", cleanup, "channel")
-        ):  # fmt: skip
+        if on_orphan is not None:
+            check_plain("on_orphan", on_orphan, "delivery")
+        for what, function in (("setup", setup), ("cleanup", cleanup)):
             if function is not None:
-                check_callable(what, function, argument)
+                check_callable(what, function, "channel")
         self._connection = connection
         self._queue = queue
         self._count = workers

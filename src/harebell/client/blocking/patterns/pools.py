@@ -17,6 +17,7 @@ from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.connection import Connection, opening
 from harebell.client.blocking.thread import IoThread, io_thread
+from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.connection_pool import unused
 from harebell.client.patterns import pools as asyncio_api
@@ -137,6 +138,8 @@ class ChannelPool(_Pool[AsyncChannel, Channel]):
         timeout: float = 30,
     ) -> None:
         io = connection.io
+        if setup is not None:
+            check_plain("setup", setup, "channel")
 
         def work(inner: AsyncChannel) -> None:
             assert setup is not None  # else it is not called

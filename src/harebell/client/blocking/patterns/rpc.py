@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.docs import documented_by
-from harebell.client.blocking.patterns.workers import InThreads, Own, Workers, check_plain
+from harebell.client.blocking.patterns.workers import InThreads, Own, Workers
+from harebell.client.callbacks import check_plain
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns import rpc as asyncio_api, server as asyncio_server
 from harebell.client.patterns.codec import Codec, message_of

@@ -29,30 +29,21 @@ from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.settler import Settler
 from harebell.client.blocking.thread import IoThread
+from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.patterns import workers as asyncio_api
 from harebell.client.patterns.codec import Codec
-from harebell.client.patterns.handling import check_callable, value_of, values_of
+from harebell.client.patterns.handling import value_of, values_of
 from harebell.client.patterns.reader import Setup
 from harebell.client.patterns.settlements import OneByOne
 
 if TYPE_CHECKING:
     from harebell.client.blocking.connection import Connection
 
-__all__ = ["InThreads", "Workers", "check_plain", "of_channel", "workers_of"]
+__all__ = ["InThreads", "Workers", "of_channel", "workers_of"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-def check_plain(what: str, function: Callable[..., object], *arguments: str) -> None:
-    """InvalidArgument when a thread cannot call the function with these arguments, or that would run nothing."""
-    check_callable(what, function, *arguments)
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        raise errors.InvalidArgument(
-            f"{what} {getattr(function, '__qualname__', None) or repr(function)} is a coroutine function: the blocking "
-            "API calls plain functions, on threads; use harebell.connect, or leave out `async`"
-        )
 
 
 class InThreads:
