@@ -141,9 +141,9 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
+        if kind is not None and not issubclass(kind, Exception):  # cancelled or interrupted: wait for no network
             if self._subscribed:
-                self._subscriptions.abandon(self.subscription)  # a cancelled task does not wait for the network
+                self._subscriptions.abandon(self.subscription)
             return
         try:
             await self.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -150,6 +151,54 @@ async def test_a_consumer_goes_on_behind_a_network_that_breaks(broker_url: str, 
                 source.queue_delete(name)
 
         await asyncio.to_thread(work)
+
+
+def used_pool(connection: blocking.Connection) -> Any:
+    pool = connection.channel_pool()
+    pool.release(pool.take())
+    return pool
+
+
+BLOCKS: dict[str, Callable[[blocking.Connection, str], Any]] = {
+    "channel": lambda connection, queue: connection.channel(),
+    "consumer": lambda connection, queue: connection.channel().consume(queue),
+    "deliveries": lambda connection, queue: connection.deliveries(queue),
+    "dead letters": lambda connection, queue: connection.dead_letters(queue),
+    "producer": lambda connection, queue: connection.producer(),
+    "rpc": lambda connection, queue: connection.rpc(),
+    "workers": lambda connection, queue: connection.consume(queue, print),
+    "server": lambda connection, queue: connection.serve(queue, print),
+    "pool": lambda connection, queue: used_pool(connection),
+    "connection": lambda connection, queue: connection,
+}
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+async def test_an_interrupt_leaves_a_block_without_waiting_for_the_network(
+    harebell_url: str, name: str, block: str
+) -> None:
+    port = urlsplit(harebell_url).port
+    assert port is not None
+    async with FaultProxy("127.0.0.1", port) as proxy:
+        stalled, go_on = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def work() -> blocking.Connection:
+            connection = blocking.connect(f"amqp://127.0.0.1:{proxy.port}/", timeout=math.inf, recovery=FAST)
+            connection.channel().queue_declare(name, exclusive=True)
+            with pytest.raises(KeyboardInterrupt), BLOCKS[block](connection, name):
+                loop.call_soon_threadsafe(stalled.set)
+                assert go_on.wait(60)
+                raise KeyboardInterrupt
+            return connection
+
+        working = asyncio.create_task(asyncio.to_thread(work))
+        await asyncio.wait([working, asyncio.create_task(stalled.wait())], return_when=asyncio.FIRST_COMPLETED)
+        with proxy.stalled("both"):
+            go_on.set()
+            done, _ = await asyncio.wait([working], timeout=60)
+            assert done
+        await asyncio.to_thread((await working).close)
 
 
 def test_heartbeats_go_on_while_the_program_is_busy(broker_url: str, name: str) -> None:

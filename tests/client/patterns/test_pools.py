@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +15,7 @@ from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.patterns.pools import ChannelPool
+from harebell.testing import FaultProxy
 from tests.client.outages import eventually
 
 
@@ -230,6 +234,31 @@ async def test_who_is_cancelled_waits_for_no_network(connection: Connection, poo
     with pytest.raises(asyncio.CancelledError):
         await task
     assert pool.size == 0
+
+
+async def test_a_block_that_is_cancelled_waits_for_no_network(harebell_url: str) -> None:
+    port = urlsplit(harebell_url).port
+    assert port is not None
+    async with FaultProxy("127.0.0.1", port) as proxy:
+        url = f"amqp://127.0.0.1:{proxy.port}/"
+        async with harebell.connect(url, timeout=math.inf) as connection:
+            for pool in (connection.channel_pool(), harebell.ConnectionPool(url, timeout=math.inf)):
+                lent = asyncio.Event()
+
+                async def work(pool: Any = pool, lent: asyncio.Event = lent) -> None:
+                    async with pool:
+                        async with pool.acquire():
+                            pass
+                        lent.set()
+                        await asyncio.sleep(3600)
+
+                task = asyncio.create_task(work())
+                await lent.wait()
+                with proxy.stalled("both"):
+                    task.cancel()
+                    done, _ = await asyncio.wait([task], timeout=60)
+                    assert done
+                    assert task.cancelled()
 
 
 async def test_connections(broker_url: str, queue: str) -> None:

@@ -64,11 +64,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            self.cancel()
-        except errors.HarebellError:
-            if kind is None:
-                raise
+        self._io.run(self._inner.__aexit__, kind, error, traceback)
 
     def __iter__(self) -> Self:
         return self

@@ -136,6 +136,11 @@ class Pool(Generic[T]):
 
     async def close(self) -> None:
         """Close what is in the pool; what is lent is closed when it comes back. Waiting borrowers get ChannelClosed."""
+        self._begin_to_close()
+        if self._closing:
+            await asyncio.wait(self._closing)  # when this is cancelled, they end by themselves
+
+    def _begin_to_close(self) -> None:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -143,8 +148,6 @@ class Pool(Generic[T]):
             self._wake()
         while self._idle:
             self._drop(self._idle.popleft()[0])
-        if self._closing:
-            await asyncio.wait(self._closing)  # when this is cancelled, they end by themselves
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,7 +155,10 @@ class Pool(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        if error is None or isinstance(error, Exception):
+            await self.close()
+        else:
+            self._begin_to_close()  # who is cancelled waits for no network
 
     # -- lending -----------------------------------------------------------------------------------------------------
 

@@ -180,8 +180,8 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self.core.deliveries.abandon(self.subscription)  # a cancelled task does not wait for the network
+        if kind is not None and not issubclass(kind, Exception):  # cancelled or interrupted: wait for no network
+            self.core.deliveries.abandon(self.subscription)
             return
         try:
             await self.cancel()

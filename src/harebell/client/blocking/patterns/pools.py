@@ -116,7 +116,7 @@ class _Pool(Generic[P, B]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._io.run(self._inner.__aexit__, kind, error, traceback)
 
 
 class ChannelPool(_Pool[AsyncChannel, Channel]):

@@ -60,15 +60,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None and not issubclass(kind, Exception):
-            with self._io.turn:  # an interrupted program does not wait for the network
-                self._io.loop.call_soon(self._inner.core.deliveries.abandon, self._inner.subscription)
-            return
-        try:
-            self.cancel()
-        except errors.HarebellError:
-            if kind is None:
-                raise
+        self._io.run(self._inner.__aexit__, kind, error, traceback)
 
     def __iter__(self) -> Self:
         return self
