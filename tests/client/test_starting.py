@@ -203,3 +203,40 @@ async def test_who_waits_while_the_start_is_ended_is_not_cancelled() -> None:
     await stop_starting(consumer)
     await waiting
     assert consumer.first is None
+
+
+async def entered(it: Any) -> None:
+    async with it:
+        pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_all_who_start_a_consumer_are_told_why_it_fails(place: Place, kind: str) -> None:
+    await place.channel.queue_delete("q")
+    await place.channel.queue_delete("s-0")
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(KINDS[kind].connect(place.url, timeout=60))
+        started = await KINDS[kind].make(stack, connection)
+        ways = (started.start(), entered(started), anext(started), anext(started), started.start())
+        found = await asyncio.gather(*ways, return_exceptions=True)
+        assert [type(error) for error in found] == [errors.NotFound] * len(ways), found
+        assert len({id(error) for error in found[:2]}) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_others_go_on_starting_where_one_was_cancelled(place: Place, kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(KINDS[kind].connect(place.url, timeout=60))
+        started = await KINDS[kind].make(stack, connection)
+        with place.proxy.stalled("to_client"):
+            first, second, third = (asyncio.create_task(started.start()) for _ in range(3))
+            await asyncio.sleep(0.01)
+            first.cancel()
+            second.cancel()
+            await asyncio.wait([first, second])
+        await third
+        assert first.cancelled()
+        assert second.cancelled()
+        assert (await anext(started)).body == b"1"
+        await getattr(started, KINDS[kind].end)()
+    await eventually(place.nobody)

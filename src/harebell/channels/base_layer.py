@@ -15,6 +15,7 @@ from harebell.channels.messages.serializers import ChannelMessage, Serializer, U
 from harebell.channels.names import check_channel
 from harebell.channels.runtime import LayerRuntime
 from harebell.channels.settings import Capacities, Settings, urls_of
+from harebell.client.callbacks import check_plain
 
 __all__ = ["BaseLayer", "random_letters"]
 
@@ -74,6 +75,8 @@ class BaseLayer:
             timeout=timeout,
             history=Capacities(0, group_history, "group_history"),
         )
+        if on_missed is not None:
+            check_plain("on_missed", on_missed, "channel")
         self._on_missed = on_missed
         self._made: LayerRuntime | None = None
         self._made_in: object = None

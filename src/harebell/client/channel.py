@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
 from harebell import errors
+from harebell.client.callbacks import check_plain
 from harebell.client.confirms import ORPHANED, AwaitedBatch, Bulk, Confirmations, Published
 from harebell.client.consumer import Consumer
 from harebell.client.core.channel import ChannelCore
@@ -47,7 +48,7 @@ from harebell.client.recovery.connection import ConnectionRecovery
 from harebell.client.recovery.requests import Requests
 from harebell.client.recovery.subscriptions import Subscriptions
 from harebell.client.statistics import ChannelStatistics, Tally
-from harebell.client.transport.deadlines import EXPIRED
+from harebell.client.transport.deadlines import EXPIRED, seconds_of
 from harebell.client.transport.protocol import MAX_GATHERED, AsyncCore
 from harebell.protocol.v091 import TableLike, methods as m
 
@@ -123,6 +124,8 @@ class Channel:
 
     @on_return.setter
     def on_return(self, callback: Callable[[Returned], None] | None) -> None:
+        if callback is not None:
+            check_plain("on_return", callback, "returned")
         self.core.on_return = callback
 
     @property
@@ -376,7 +379,7 @@ class Channel:
     async def _may_publish(self, timeout: float | None) -> ChannelCore:
         """Wait until publishes may be written, at most `timeout` seconds."""
         transport = self.transport
-        seconds = transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, transport.timeout)
         return await self.requests.may_publish(transport.loop.time() + seconds, seconds)
 
     # -- publishing --------------------------------------------------------------------------------------------------
@@ -435,7 +438,7 @@ class Channel:
         flags: int = mandatory
         if immediate:
             flags = flags_of(mandatory, immediate)
-        seconds = transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, transport.timeout)
         deadline: float | None = None
         if transport.writing_paused or transport.blocked is not None or not core.active:
             deadline = transport.loop.time() + seconds
@@ -654,7 +657,7 @@ class Channel:
         """
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
-        seconds = self.transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self.transport.timeout)
         return await many_of(self, window, seconds).run(publications)
 
     # -- callbacks ---------------------------------------------------------------------------------------------------

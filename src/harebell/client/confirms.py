@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import Final, Self
 
@@ -11,6 +12,7 @@ from harebell.client.core.outcomes import blames_publishing
 from harebell.client.core.slots import copy_of
 from harebell.client.core.unconfirmed import Batch
 from harebell.client.messages import Confirmation, Returned
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["AwaitedBatch", "Bulk", "Confirmations", "Published"]
 
@@ -156,7 +158,7 @@ class Bulk:
         again, and asked.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds_of(timeout, math.inf)):
                 while self.settled < self.count:
                     self._waiter = self._loop.create_future()
                     try:

@@ -32,6 +32,7 @@ from harebell.client.recovery.connection import ConnectionRecovery
 from harebell.client.recovery.features import DEFAULT_FEATURES
 from harebell.client.recovery.policy import Recovery
 from harebell.client.statistics import ConnectionStatistics
+from harebell.client.transport.deadlines import seconds_of
 from harebell.client.transport.dialling import Credentials, Dial, Dialer
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.client.url import ConnectionParameters, hosts_of
@@ -221,7 +222,7 @@ class Connection:
 
         async def make() -> Channel:
             chains = self._middlewares.channel(middleware)
-            seconds = availability.timeout if timeout is None else timeout
+            seconds = seconds_of(timeout, availability.timeout)
             deadline = availability.loop.time() + seconds
             while True:
                 await availability.usable("channel.open", deadline, seconds)
@@ -249,7 +250,7 @@ class Connection:
     async def update_secret(self, secret: str, reason: str = "", *, timeout: float | None = None) -> None:
         """Give the broker a new password or token for this connection; later dials use it too."""
         availability = self.recovery.availability
-        seconds = availability.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, availability.timeout)
         deadline = availability.loop.time() + seconds
         await availability.usable("connection.update-secret", deadline, seconds)
         transport = availability.transport
@@ -276,7 +277,7 @@ class Connection:
         transport, tasks = self._transport, list(self.recovery.tasks)
         slot = self.recovery.say_goodbye()
         try:
-            async with asyncio.timeout(self.recovery.availability.timeout if timeout is None else timeout):
+            async with asyncio.timeout(seconds_of(timeout, self.recovery.availability.timeout)):
                 if slot is not None:
                     await slot.future
                 await asyncio.shield(transport.gone)

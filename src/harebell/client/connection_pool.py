@@ -13,7 +13,12 @@ from typing import Any
 from harebell.client.connection import Connection, connect
 from harebell.client.patterns.pools import Pool
 
-__all__ = ["ConnectionPool"]
+__all__ = ["ConnectionPool", "unused"]
+
+
+def unused(connection: Connection) -> bool:
+    """Whether nothing of a borrower is left on it."""
+    return not (connection.recovery.channels or connection.recovery.notifications.listeners.registered)
 
 
 class ConnectionPool(Pool[Connection]):
@@ -37,8 +42,5 @@ class ConnectionPool(Pool[Connection]):
     ) -> None:
         async def make() -> Connection:
             return await connect(url, **options)
-
-        def unused(connection: Connection) -> bool:
-            return not connection.recovery.channels
 
         super().__init__("connection", make, unused, max_size=max_size, idle=idle, timeout=timeout)

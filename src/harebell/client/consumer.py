@@ -21,11 +21,13 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from harebell import errors
+from harebell.client.callbacks import check_plain
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
 from harebell.client.recovery.subscriptions import Subscriptions
 from harebell.client.starting import start_by_waiting, stop_starting
+from harebell.client.transport.deadlines import seconds_of
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Consumer"]
@@ -45,8 +47,8 @@ class Consumer:
     Several tasks may iterate over one consumer; each delivery goes to one of them.
     """
 
-    # The client's own, no public API: `subscription` is what the broker knows, `starting` an attempt to subscribe,
-    # `first` the attempt that a wait for a message began.
+    # The client's own, no public API: `subscription` is what the broker knows, `started` that it does, `starting` an
+    # attempt to subscribe and its error, `first` the attempt that a wait for a message began.
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class Consumer:
         arguments: TableLike | None,
         timeout: float | None,
     ) -> None:
-        self.starting: asyncio.Future[None] | None = None
+        self.starting: asyncio.Future[errors.HarebellError | None] | None = None
         self.first: asyncio.Task[object] | None = None
         self._subscriptions = subscriptions
         self._cancel = cancel
@@ -74,7 +76,7 @@ class Consumer:
         self._arguments = arguments
         self._timeout = timeout
         self.subscription = self._new()
-        self._started = False
+        self.started = False
         self._handed = 0
 
     def _new(self) -> Subscription:
@@ -93,19 +95,25 @@ class Consumer:
     async def start(self) -> None:
         """Subscribe, unless that is done. NotFound for a missing queue, AccessRefused, DeadlineExceeded."""
         while self.starting is not None and not self.starting.done():
-            await asyncio.shield(self.starting)  # another task subscribes
+            starting = self.starting
+            await asyncio.wait([starting])  # another task subscribes
+            if not starting.cancelled() and (error := starting.result()) is not None:
+                raise copy_of(error)
+        if self.started:
+            return
         if self.starting is not None:
-            if not self.starting.cancelled():
-                return
-            self.subscription = self._new()  # the first attempt is being cancelled under its own tag
-        self.starting = self._loop.create_future()
+            self.subscription = self._new()  # the attempt before may still be cancelled under its own tag
+        starting = self.starting = self._loop.create_future()
         try:
             await self._subscriptions.begin(self.subscription, self._prefetch, self._timeout)
-        except BaseException:
-            self.starting.cancel()
+        except errors.HarebellError as error:
+            starting.set_result(error)
             raise
-        self._started = True
-        self.starting.set_result(None)
+        except BaseException:  # no error of the others, which try it themselves
+            starting.cancel()
+            raise
+        self.started = True
+        starting.set_result(None)
 
     async def cancel(self, *, requeue: bool = True, timeout: float | None = None) -> None:
         """End the subscription; what was not taken goes back to the queue. On a dead channel, or twice, no error.
@@ -124,7 +132,7 @@ class Consumer:
 
     @property
     def _subscribed(self) -> bool:
-        return self._started and not self.subscription.finished
+        return self.started and not self.subscription.finished
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -133,9 +141,9 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
+        if kind is not None and not issubclass(kind, Exception):  # cancelled or interrupted: wait for no network
             if self._subscribed:
-                self._subscriptions.abandon(self.subscription)  # a cancelled task does not wait for the network
+                self._subscriptions.abandon(self.subscription)
             return
         try:
             await self.cancel()
@@ -147,7 +155,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        if not self._started:
+        if not self.started:
             await start_by_waiting(self)
         subscription = self.subscription
         self._handed += 1
@@ -161,8 +169,10 @@ class Consumer:
         """Hand every delivery to a function, until the subscription ends; then return or raise as the iteration does.
 
         callback  called in the event loop, one delivery after the other. What it raises ends the subscription, and is
-                  raised here; so does cancelling this call. What was not handed out goes back to the queue.
+                  raised here; so does cancelling this call. What was not handed out goes back to the queue. A plain
+                  function: InvalidArgument for a coroutine function
         """
+        check_plain("the callback", callback, "delivery")
         async with self:
             subscription = self.subscription
             while True:
@@ -190,12 +200,12 @@ class Consumer:
         """
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
-        if not self._started:
+        if not self.started:
             await start_by_waiting(self)
         subscription, loop = self.subscription, self._loop
         if subscription.buffer:
             await asyncio.sleep(0)  # other tasks, acks on their way out among them, get their turn
-        seconds = subscription.transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, subscription.transport.timeout)
         if not await self._arrived(1, loop.time() + seconds):
             return []
         wanted = min(max_messages, self._prefetch or max_messages)

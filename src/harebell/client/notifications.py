@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from harebell import errors
+from harebell.client.callbacks import check_plain
 from harebell.client.confirms import Confirmations
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.unconfirmed import PublishWaiter
@@ -47,6 +48,7 @@ class Listeners:
         self._callbacks: dict[str, dict[object, Callable[[Any], None]]] = {}
 
     def add(self, what: str, callback: Callable[[_E], None]) -> Stop:
+        check_plain(f"the callback of notify_{what}", callback, "event")
         callbacks, key = self._callbacks.setdefault(what, {}), object()
         callbacks[key] = callback
 
@@ -54,6 +56,11 @@ class Listeners:
             callbacks.pop(key, None)
 
         return stop
+
+    @property
+    def registered(self) -> frozenset[object]:
+        """What stands for each callback that is called now."""
+        return frozenset(key for callbacks in self._callbacks.values() for key in callbacks)
 
     def any(self, *what: str) -> bool:
         return any(self._callbacks.get(one) for one in what)
@@ -108,6 +115,9 @@ class ChannelNotifications(Notifications):
         return stop
 
     def on_confirm(self, on_ack: Callable[[int], None], on_nack: Callable[[int], None]) -> Stop:
+        check_plain("on_ack", on_ack, "publish_tag")
+        check_plain("on_nack", on_nack, "publish_tag")
+
         def confirmed(confirmation: Confirmation) -> None:
             (on_ack if confirmation.acked else on_nack)(confirmation.publish_tag)
 
@@ -116,6 +126,10 @@ class ChannelNotifications(Notifications):
     def on_confirm_or_orphaned(
         self, on_ack: Callable[[int], None], on_nack: Callable[[int], None], on_orphaned: Callable[[int], None]
     ) -> Stop:
+        check_plain("on_ack", on_ack, "publish_tag")
+        check_plain("on_nack", on_nack, "publish_tag")
+        check_plain("on_orphaned", on_orphaned, "publish_tag")
+
         def confirmed(confirmation: Confirmation) -> None:
             on_refused = on_orphaned if confirmation.orphaned else on_nack
             (on_ack if confirmation.acked else on_refused)(confirmation.publish_tag)

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from harebell import errors
+from harebell.client.transport.deadlines import check_seconds
 from harebell.defaults import FRAME_MAX, FRAME_MIN
 from harebell.protocol.v091.codec import MISFITS
 from harebell.protocol.v091.fields import write_table
@@ -292,6 +293,6 @@ def _mechanism(name: str) -> Mechanism:
 
 
 def _positive(timeout: float) -> float:
-    if not timeout > 0:
+    if not check_seconds(timeout):
         raise errors.InvalidArgument(f"timeout is {timeout!r}: a number of seconds above 0 is needed")
     return timeout

@@ -276,9 +276,12 @@ async def test_memberships_that_are_added_again_are_not_listed_as_dropped(
     assert layer.runtime.dead_letters.counted["maxlen"] == 4
 
 
-async def test_a_callback_that_fails_stops_nothing(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("mine"), SystemExit(3), StopIteration(), KeyboardInterrupt()], ids=repr)
+async def test_a_callback_that_fails_stops_nothing(
+    make: Make, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
     def fail(channel: str) -> None:
-        raise RuntimeError(channel)
+        raise error
 
     layer = make(capacity=1, on_missed=fail)
     full, other = await layer.new_channel(), await layer.new_channel()

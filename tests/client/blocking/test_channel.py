@@ -275,7 +275,7 @@ def test_an_error_of_the_source_comes_after_what_it_gave(ch: Channel, queue: str
     with pytest.raises(errors.InvalidArgument, match="window"):
         ch.publish_many(numbered(queue, 1), window=0)
     with pytest.raises(errors.DeadlineExceeded, match="publish_many"):
-        ch.publish_many(numbered(queue, 1), timeout=-1)
+        ch.publish_many(numbered(queue, 1), timeout=0)
     assert ch.queue_declare(queue, passive=True).message_count == 1421
 
 

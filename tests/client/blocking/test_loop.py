@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
+
+import pytest
+
+from harebell.client.blocking.loop import TurnLoop
 
 PROGRAM = """
 import os, random, signal, sys, threading, time
@@ -48,3 +54,32 @@ def test_an_interrupt_leaves_the_lock_free() -> None:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "free\n"), done.stderr
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_the_loop_outlives_what_would_end_the_program(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    loop = TurnLoop()
+    later = threading.Event()
+
+    def fail() -> None:
+        raise error
+
+    async def fail_in_a_task() -> None:
+        raise error
+
+    def serve() -> None:
+        with loop.lock:
+            loop.run_forever()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    loop.call_soon_threadsafe(fail)
+    failed = asyncio.run_coroutine_threadsafe(fail_in_a_task(), loop)
+    with pytest.raises(type(error)):
+        failed.result(60)
+    loop.call_soon_threadsafe(later.set)
+    assert later.wait(60)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(60)
+    loop.close()
+    assert caplog.text.count("wanted to end the program") >= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -152,6 +153,54 @@ async def test_a_consumer_goes_on_behind_a_network_that_breaks(broker_url: str, 
         await asyncio.to_thread(work)
 
 
+def used_pool(connection: blocking.Connection) -> Any:
+    pool = connection.channel_pool()
+    pool.release(pool.take())
+    return pool
+
+
+BLOCKS: dict[str, Callable[[blocking.Connection, str], Any]] = {
+    "channel": lambda connection, queue: connection.channel(),
+    "consumer": lambda connection, queue: connection.channel().consume(queue),
+    "deliveries": lambda connection, queue: connection.deliveries(queue),
+    "dead letters": lambda connection, queue: connection.dead_letters(queue),
+    "producer": lambda connection, queue: connection.producer(),
+    "rpc": lambda connection, queue: connection.rpc(),
+    "workers": lambda connection, queue: connection.consume(queue, print),
+    "server": lambda connection, queue: connection.serve(queue, print),
+    "pool": lambda connection, queue: used_pool(connection),
+    "connection": lambda connection, queue: connection,
+}
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+async def test_an_interrupt_leaves_a_block_without_waiting_for_the_network(
+    harebell_url: str, name: str, block: str
+) -> None:
+    port = urlsplit(harebell_url).port
+    assert port is not None
+    async with FaultProxy("127.0.0.1", port) as proxy:
+        stalled, go_on = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def work() -> blocking.Connection:
+            connection = blocking.connect(f"amqp://127.0.0.1:{proxy.port}/", timeout=math.inf, recovery=FAST)
+            connection.channel().queue_declare(name, exclusive=True)
+            with pytest.raises(KeyboardInterrupt), BLOCKS[block](connection, name):
+                loop.call_soon_threadsafe(stalled.set)
+                assert go_on.wait(60)
+                raise KeyboardInterrupt
+            return connection
+
+        working = asyncio.create_task(asyncio.to_thread(work))
+        await asyncio.wait([working, asyncio.create_task(stalled.wait())], return_when=asyncio.FIRST_COMPLETED)
+        with proxy.stalled("both"):
+            go_on.set()
+            done, _ = await asyncio.wait([working], timeout=60)
+            assert done
+        await asyncio.to_thread((await working).close)
+
+
 def test_heartbeats_go_on_while_the_program_is_busy(broker_url: str, name: str) -> None:
     returned, go_on = threading.Event(), threading.Event()
 
@@ -191,6 +240,97 @@ def test_a_callback_that_fails_is_logged(
         channel.publish(b"", "", name, mandatory=True)
     assert second.wait(60)
     assert "failed on Returned(312" in caplog.text
+
+
+def handler_fails(*given: object) -> None:
+    raise ValueError(given)
+
+
+def notified(connection: blocking.Connection, fail: Callable[..., Any]) -> None:
+    """A callback fails, and the next one is called all the same."""
+    second = threading.Event()
+    with connection.channel() as channel:
+        channel.notify_return(fail)
+        channel.notify_return(lambda back: second.set())
+        channel.publish(b"", "", "nowhere", mandatory=True)
+        assert second.wait(60)
+
+
+def served(connection: blocking.Connection, queue: str, fail: Callable[..., Any]) -> None:
+    with connection.serve(queue, handler_fails, on_error=fail), connection.rpc() as rpc:
+        with pytest.raises(errors.RemoteError):
+            rpc.call(b"", queue)
+
+
+def handled(connection: blocking.Connection, queue: str, **options: Any) -> None:
+    connection.channel().publish(b"", "", queue)
+    with pytest.raises(errors.HandlerFailed):
+        connection.consume(queue, handler_fails, max_failures=1, **options).run()
+
+
+def cleaned_up(connection: blocking.Connection, queue: str, fail: Callable[..., Any]) -> None:
+    connection.consume(queue, print, cleanup=fail).start().stop()
+
+
+class Codec:
+    def __init__(self, fail: Callable[..., Any]) -> None:
+        self.encode = self.decode = fail
+
+
+Use = Callable[[blocking.Connection, str, str, Callable[..., Any]], object]
+
+OWN_FUNCTIONS: dict[str, tuple[Use, bool]] = {  # with whether the caller gets the error
+    "on_error": (lambda connection, url, queue, fail: handled(connection, queue, on_error=fail), False),
+    "on_error of a server": (lambda connection, url, queue, fail: served(connection, queue, fail), False),
+    "codec": (lambda connection, url, queue, fail: handled(connection, queue, codec=Codec(fail)), False),
+    "notify_return": (lambda connection, url, queue, fail: notified(connection, fail), False),
+    "setup": (lambda connection, url, queue, fail: connection.consume(queue, print, setup=fail).start(), True),
+    "cleanup": (
+        lambda connection, url, queue, fail: connection.consume(queue, print, cleanup=fail).start().stop(),
+        True,
+    ),
+    "setup of a pool": (lambda connection, url, queue, fail: connection.channel_pool(setup=fail).take(), True),
+    "credentials": (lambda connection, url, queue, fail: blocking.connect(url, credentials=fail), True),
+    "dial": (lambda connection, url, queue, fail: blocking.connect(url, dial=fail), True),
+}
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("function", OWN_FUNCTIONS)
+def test_no_error_of_an_own_function_ends_a_thread(
+    shared: blocking.Connection, broker_url: str, name: str, function: str, error: BaseException
+) -> None:
+    use, raised = OWN_FUNCTIONS[function]
+
+    def fail(*given: object) -> Any:
+        raise error
+
+    queue = shared.channel()
+    queue.queue_declare(name, exclusive=True)
+    called = threading.Event()
+    found: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            use(shared, broker_url.replace("guest:guest@", ""), name, fail)
+        except BaseException as caught:
+            found.append(caught)
+        called.set()
+
+    threading.Thread(target=call, daemon=True).start()
+    assert called.wait(60)
+    assert [isinstance(caught, Exception) for caught in found] == [True] * raised
+    assert all(repr(error) in str(caught) for caught in found)
+    assert queue.queue_inspect(name).consumer_count >= 0
+
+
+def test_the_end_of_the_program_in_a_coroutine_ends_no_thread(broker_url: str, shared: blocking.Connection) -> None:
+    async def credentials() -> tuple[str, str]:
+        raise SystemExit(3)
+
+    with pytest.raises(RuntimeError, match="SystemExit"):
+        blocking.connect(broker_url.replace("guest:guest@", ""), credentials=credentials)
+    shared.channel().close()
 
 
 def test_confirmations_as_an_iterator(shared: blocking.Connection, name: str) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 import harebell
 from harebell import errors
+from harebell.client.callbacks import check_callable
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message
 from harebell.client.middleware import HandleArgs
-from harebell.client.patterns.handling import OneHandling, check_callable
+from harebell.client.patterns.handling import OneHandling
 from tests.client.outages import FAST
 
 

@@ -265,6 +265,63 @@ async def test_a_connection_that_is_closed_ends_it(
             raise ZeroDivisionError
 
 
+@pytest.mark.parametrize("interval", [0.001, 3600])
+async def test_a_connection_that_is_closed_ends_a_relay_with_nothing_to_do(
+    harebell_url: str, outbox: AnyOutbox, interval: float
+) -> None:
+    async def held() -> bool:
+        return not await outbox.hold("another", 0)
+
+    async with harebell.connect(harebell_url) as connection:
+        relay = connection.relay(outbox, interval=interval)
+        running = asyncio.create_task(relay.run())
+        await eventually(held)
+        await connection.close()
+        with pytest.raises(errors.ChannelClosed):
+            async with asyncio.timeout(60):
+                await running
+        with pytest.raises(errors.ChannelClosed):
+            await relay.drain()
+    assert await outbox.hold("another", 1)
+
+
+class Slow(Failing):
+    """An outbox whose database answers late."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.failures, self.entries = 0, []
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.held = ""
+
+    async def hold(self, relay: str, seconds: float) -> bool:
+        if seconds:
+            self.held = relay
+            self.asked.set()
+            await self.answer.wait()
+        else:
+            self.held = ""
+        return True
+
+
+async def test_a_block_that_is_cancelled_while_it_ends_leaves_no_relay(connection: Connection) -> None:
+    outbox, leaving = Slow(), asyncio.Event()
+
+    async def work() -> None:
+        async with connection.relay(outbox):
+            await outbox.asked.wait()
+            leaving.set()
+
+    task = asyncio.create_task(work())
+    await leaving.wait()
+    await asyncio.sleep(0)  # it waits for the turn
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not outbox.held
+    assert not [task for task in asyncio.all_tasks() if "Relay.run" in repr(task)]
+
+
 async def test_who_is_cancelled_is_cancelled(
     connection: Connection, outbox: AnyOutbox, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +15,7 @@ from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.patterns.pools import ChannelPool
+from harebell.testing import FaultProxy
 from tests.client.outages import eventually
 
 
@@ -93,7 +97,15 @@ async def test_what_failed_is_not_lent_again(pool: ChannelPool, queue: str) -> N
         assert another is not channel
 
 
-@pytest.mark.parametrize("leftover", ["consumer", "unacked", "qos", "tx", "confirms", "on_return", "closed"])
+NOTIFICATIONS = {  # with how many callbacks each takes
+    "notify_close": 1, "notify_dial": 1, "notify_disconnect": 1, "notify_publish": 1, "notify_confirm": 2,
+    "notify_confirm_or_orphaned": 3, "notify_return": 1, "notify_cancel": 1, "notify_flow": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "leftover", ["consumer", "unacked", "qos", "tx", "confirms", "on_return", "closed", *NOTIFICATIONS]
+)
 async def test_nor_what_is_not_as_it_was(connection: Connection, pool: ChannelPool, queue: str, leftover: str) -> None:
     async with pool.acquire() as channel:
         match leftover:
@@ -114,8 +126,34 @@ async def test_nor_what_is_not_as_it_was(connection: Connection, pool: ChannelPo
                 channel.on_return = print
             case "closed":
                 await channel.close()
+            case _:
+                getattr(channel, leftover)(*[print] * NOTIFICATIONS[leftover])
     assert channel.is_closed
     assert pool.size == 0
+
+
+async def test_a_callback_that_was_taken_out_is_not_left(connection: Connection, broker_url: str) -> None:
+    async def setup(channel: Channel) -> None:
+        channel.notify_return(print)
+
+    async with connection.channel_pool(1, setup=setup) as pool:
+        async with pool.acquire() as channel:
+            channel.notify_close(print)()
+        async with pool.acquire() as again:
+            assert again is channel
+    async with harebell.ConnectionPool(broker_url, 1, timeout=60) as connections:
+        async with connections.acquire() as first:
+            first.notify_dial(print)()
+        async with connections.acquire() as second:
+            assert second is first
+
+
+@pytest.mark.parametrize("notify", ["notify_close", "notify_dial", "notify_disconnect"])
+async def test_a_connection_with_a_callback_is_not_lent_again(broker_url: str, notify: str) -> None:
+    async with harebell.ConnectionPool(broker_url, 1, timeout=60) as pool:
+        async with pool.acquire() as connection:
+            getattr(connection, notify)(print)
+        assert connection.is_closed
 
 
 async def test_setup_is_part_of_new(connection: Connection, queue: str) -> None:
@@ -196,6 +234,31 @@ async def test_who_is_cancelled_waits_for_no_network(connection: Connection, poo
     with pytest.raises(asyncio.CancelledError):
         await task
     assert pool.size == 0
+
+
+async def test_a_block_that_is_cancelled_waits_for_no_network(harebell_url: str) -> None:
+    port = urlsplit(harebell_url).port
+    assert port is not None
+    async with FaultProxy("127.0.0.1", port) as proxy:
+        url = f"amqp://127.0.0.1:{proxy.port}/"
+        async with harebell.connect(url, timeout=math.inf) as connection:
+            for pool in (connection.channel_pool(), harebell.ConnectionPool(url, timeout=math.inf)):
+                lent = asyncio.Event()
+
+                async def work(pool: Any = pool, lent: asyncio.Event = lent) -> None:
+                    async with pool:
+                        async with pool.acquire():
+                            pass
+                        lent.set()
+                        await asyncio.sleep(3600)
+
+                task = asyncio.create_task(work())
+                await lent.wait()
+                with proxy.stalled("both"):
+                    task.cancel()
+                    done, _ = await asyncio.wait([task], timeout=60)
+                    assert done
+                    assert task.cancelled()
 
 
 async def test_connections(broker_url: str, queue: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from harebell import errors
 from harebell.client.messages import Message
+from harebell.client.patterns import sqlite_outbox
 from harebell.client.patterns.sqlite_outbox import SQLiteOutbox
 
 
@@ -102,3 +104,52 @@ def test_a_database_that_no_relay_could_open_is_refused(path: str) -> None:
 def test_a_table_is_a_name(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidArgument, match="letters, digits and underscores"):
         SQLiteOutbox(tmp_path / "a.db", table="a; DROP TABLE b")
+    with pytest.raises(errors.InvalidArgument, match="SQLite's own"):
+        SQLiteOutbox(tmp_path / "a.db", table="SQLite_events")
+
+
+async def test_any_name_of_a_table_can_be_used(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "a.db")
+    for table in ("order", "table", "a" * 300):
+        outbox = SQLiteOutbox(tmp_path / "a.db", table=table)
+        with db:
+            for n in range(1, 4):
+                assert outbox.put(db, b"m") == n
+        assert outbox.waiting() == len(await outbox.oldest(10)) == 3
+        assert await outbox.hold("a", 10)
+        await outbox.confirmed([1])
+        for n in (2, 3):
+            await outbox.refused(n, errors.NotFound("no exchange"))
+        assert [entry.number for entry, _ in outbox.refusals()] == [2, 3]
+        assert (outbox.retry([2]), outbox.discard([3])) == (1, 1)
+        outbox.close()
+    db.close()
+
+
+async def test_a_commit_that_fails_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_outbox, "BUSY", 0.01)
+    outbox = SQLiteOutbox(tmp_path / "a.db")
+    program, reader = (sqlite3.connect(tmp_path / "a.db", timeout=0) for _ in range(2))
+    with program:
+        outbox.put(program, b"1")
+        outbox.put(program, b"2")
+        outbox.put(program, b"3")
+    outbox.close()  # it opens again with the shorter wait
+    await outbox.refused(3, errors.NotFound("no exchange"))
+    writes = (
+        lambda: outbox.hold("a", 10), lambda: outbox.confirmed([1]), lambda: outbox.refused(2, errors.NotFound("none")),
+        lambda: asyncio.to_thread(outbox.retry), lambda: asyncio.to_thread(outbox.discard),
+    )  # fmt: skip
+    for write in writes:
+        unfinished = reader.execute("SELECT number FROM harebell_outbox")
+        unfinished.fetchone()  # a shared lock, until all are read
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            await write()
+        unfinished.close()
+        with program:
+            outbox.put(program, b"m")
+    assert outbox.waiting() == 2 + len(writes)  # nothing was changed
+    assert await outbox.hold("b", 10)
+    outbox.close()
+    program.close()
+    reader.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -314,6 +315,32 @@ async def test_a_codec_and_a_body_it_cannot_read(connection: Connection, channel
         await ready(channel, queue, 1)
     for each in [f"{queue}.dead", *(f"{queue}.retry.{ms}" for ms in (1000, 10000, 60000))]:
         await channel.queue_delete(each)
+
+
+@pytest.mark.parametrize("function", ["on_error", "setup", "cleanup"])
+async def test_its_other_functions_may_end_it(
+    connection: Connection, channel: Channel, queue: str, function: str
+) -> None:
+    await fill(channel, queue, 1)
+    called = asyncio.Event()
+
+    async def stop(*given: object) -> None:
+        await workers.stop()
+        called.set()
+
+    async def handle(delivery: Delivery) -> None:
+        raise KeyError("mine")
+
+    options: Any = {function: stop}
+    workers = connection.consume(queue, handle, workers=1, max_failures=None, grace=math.inf, **options)
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(workers.run())
+        if function == "cleanup":
+            await ready(channel, queue, 0)
+            await workers.stop()
+        await called.wait()
+        await running
+    assert workers.stopped
 
 
 async def test_a_handler_may_end_it(connection: Connection, channel: Channel, queue: str) -> None:

@@ -29,6 +29,7 @@ from harebell.channels.messages.mailbox import MailboxEntry
 from harebell.channels.messages.mailboxes import Mailboxes
 from harebell.channels.messages.publishing import CHANNEL_HEADER, ID_HEADER
 from harebell.channels.settings import explained
+from harebell.client.callbacks import call_contained
 from harebell.client.channel import Channel
 from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery, Message
@@ -201,7 +202,7 @@ class LocalQueueReader:
         if self.on_missed is None:
             return
         try:
-            self.on_missed(channel)
+            call_contained(self.on_missed, channel)
         except Exception:
             if not self._complained:  # of a program's own function: what it is told goes on
                 self._complained = True

@@ -1,23 +1,45 @@
-"""A program's own functions, called one after another on a thread of their own: none holds up the connection.
+"""A program's own functions, called on threads: they may block, and the I/O thread must not.
 
-They are called in the order of what they are told.
+Callbacks are called one after another, in the order of what they are told, on one thread; `in_a_thread` calls what the
+client waits for.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from harebell.client.blocking.thread import IoThread
+from harebell.client.callbacks import call_contained, check_plain, result_contained
 from harebell.client.notifications import Stop
 
-__all__ = ["Callbacks"]
+__all__ = ["Callbacks", "in_a_thread"]
 
 logger = logging.getLogger("harebell.client")
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+def in_a_thread(
+    io: IoThread, function: Callable[[*Ts], T | Awaitable[T]], threads: Executor | None = None
+) -> Callable[[*Ts], Awaitable[T]]:
+    """The same function, for the asyncio client: a call of it holds up no connection.
+
+    threads  on which it is called; those of the loop when left out
+    """
+
+    async def ask(*args: *Ts) -> T:
+        given = await io.loop.run_in_executor(threads, call_contained, function, *args)
+        return await result_contained(given) if inspect.isawaitable(given) else given
+
+    return ask
 
 
 class Callbacks:
@@ -33,13 +55,21 @@ class Callbacks:
         """Ask for notifications by a method of the asyncio API. Any thread may end them, with what this gives."""
         io = self._io
         with io.turn:
-            stop = notify(*[partial(self.put, function) for function in functions])
+            stop = notify(*[self.later("the callback", function, "event") for function in functions])
 
         def stop_with_the_turn() -> None:
             with io.turn:
                 stop()
 
         return stop_with_the_turn
+
+    def later(self, what: str, function: Callable[..., object], argument: str) -> Callable[[Any], None]:
+        """What calls the function soon. InvalidArgument when that would run nothing.
+
+        what, argument  for the text: its role, and what it is called with
+        """
+        check_plain(what, function, argument)
+        return partial(self.put, function)
 
     def put(self, callback: Callable[..., object], argument: object) -> None:
         """Call it soon, in the order of these calls; what it raises is logged. Called on the loop's thread."""
@@ -57,6 +87,6 @@ class Callbacks:
         while (waiting := self._waiting.get()) is not None:
             callback, argument = waiting
             try:
-                callback(argument)
+                call_contained(callback, argument)
             except Exception:  # a callback's failure is not the connection's
                 logger.exception("callback %r failed on %r", callback, argument)

@@ -24,6 +24,7 @@ from harebell.client.blocking.settler import Settler
 from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.messages import Confirmation, Delivery, Message, Publication, Returned
 from harebell.client.publish_many import PublishMany
+from harebell.client.transport.deadlines import seconds_of
 from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ class Channel(ForwardedChannel):
 
     @on_return.setter
     def on_return(self, callback: Callable[[Returned], None] | None) -> None:
+        later = None if callback is None else self.callbacks.later("on_return", callback, "returned")
         self._on_return = callback
-        put = self.callbacks.put
         with self.io.turn:
-            self.inner.on_return = None if callback is None else lambda returned: put(callback, returned)
+            self.inner.on_return = later
 
     def test(self) -> ChannelHarness:
         return ChannelHarness(self.io, self.inner.test())
@@ -228,7 +229,7 @@ class Channel(ForwardedChannel):
         io, inner = self.io, self.inner
         if not _own(inner, "publish_many"):  # a middleware is called on the I/O thread
             return io.run(inner.publish_many, publications, window=window, timeout=timeout)
-        seconds = inner.transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, inner.transport.timeout)
         source = iter(publications)  # the program's own code: it must not run on the I/O thread
         io.check()
         with io.turn:

@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from harebell.client import connection as asyncio_api
-from harebell.client.blocking.callbacks import Callbacks
+from harebell.client.blocking.callbacks import Callbacks, in_a_thread
 from harebell.client.blocking.channel import Channel
-from harebell.client.blocking.credentials import in_a_thread
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.events import Events
 from harebell.client.blocking.forwarded_connection import ForwardedConnection
 from harebell.client.blocking.harness import ConnectionHarness
 from harebell.client.blocking.thread import IoThread, io_thread
+from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.connection import DEFAULT_RECOVERY
 from harebell.client.messages import Delivery, Message, OnNack, OnOrphan
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harebell.client.blocking.patterns.producer import Producer, Relay
     from harebell.client.blocking.patterns.reader import QueueReader
     from harebell.client.blocking.patterns.rpc import Rpc, Server
-    from harebell.client.blocking.patterns.workers import Workers
+    from harebell.client.blocking.patterns.workers import Own, Workers
     from harebell.client.patterns.codec import Codec
     from harebell.client.patterns.outbox import Outbox
     from harebell.client.patterns.retry import Retry
@@ -222,11 +222,10 @@ class Connection(ForwardedConnection):
         """
         from harebell.client.blocking.patterns.producer import Producer
 
-        put = self.callbacks.put
         with self.io.turn:
             inner = self.inner.producer(
                 exchange, window=window, on_orphan=on_orphan, on_nack=on_nack, mandatory=mandatory, timeout=timeout,
-                on_blocked=None if on_blocked is None else lambda reason: put(on_blocked, reason),
+                on_blocked=None if on_blocked is None else self.callbacks.later("on_blocked", on_blocked, "reason"),
                 deduplicate=deduplicate,
             )  # fmt: skip
         return Producer(self, inner, codec)
@@ -416,7 +415,7 @@ class Connection(ForwardedConnection):
         resubscribe    when the broker cancels the consumer, declare the queue again and go on
         timeout        seconds for subscribing and for moving a message
         """
-        from harebell.client.blocking.patterns.workers import Workers, check_plain, of_channel, workers_of
+        from harebell.client.blocking.patterns.workers import Workers, of_channel, workers_of
         from harebell.client.patterns.outcomes import RetryOutcome
 
         for what, function, names in (
@@ -426,19 +425,19 @@ class Connection(ForwardedConnection):
             if function is not None:
                 check_plain(what, function, *names)
         threads = workers if workers is not None else 16 if batch is None else 1
-        put = self.callbacks.put
+        later = self.callbacks.later
 
-        def make(handle: Callable[[Any], Any], /) -> AsyncWorkers:
+        def make(handle: Callable[[Any], Any], own: Own, /) -> AsyncWorkers:
             outcome = RetryOutcome(
                 self.inner, queue, retry, dead_letter=dead_letter, max_failures=max_failures,
-                on_error=None if on_error is None else in_a_thread(self.io, on_error), timeout=timeout,
+                on_error=None if on_error is None else in_a_thread(self.io, own(on_error)), timeout=timeout,
             )  # fmt: skip
             return workers_of(
                 self, queue, handle, batch=batch, within=within, workers=threads, prefetch=prefetch, outcome=outcome,
-                on_orphan=None if on_orphan is None else lambda delivery: put(on_orphan, delivery),
+                on_orphan=None if on_orphan is None else later("on_orphan", own(on_orphan), "delivery"),
                 handler_timeout=None, grace=grace, codec=None,
-                setup=None if setup is None else of_channel(self, setup),
-                cleanup=None if cleanup is None else of_channel(self, cleanup),
+                setup=None if setup is None else of_channel(self, own(setup)),
+                cleanup=None if cleanup is None else of_channel(self, own(cleanup)),
                 resubscribe=resubscribe, exclusive=exclusive, arguments=arguments, timeout=timeout,
             )  # fmt: skip
 

@@ -8,7 +8,6 @@ The deliveries are the asyncio consumer's: this takes them from its subscription
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -19,9 +18,11 @@ from harebell import errors
 from harebell.client import consumer as asyncio_api
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.thread import IoThread, Waiter
+from harebell.client.callbacks import check_plain
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Consumer"]
 
@@ -63,11 +64,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            self.cancel()
-        except errors.HarebellError:
-            if kind is None:
-                raise
+        self._io.run(self._inner.__aexit__, kind, error, traceback)
 
     def __iter__(self) -> Self:
         return self
@@ -90,6 +87,7 @@ class Consumer:
         callback  called by the thread that calls this. What it raises ends the subscription, and is raised here. What
                   was not handed out goes back to the queue.
         """
+        check_plain("the callback", callback, "delivery")
         with self:
             for delivery in self:
                 callback(delivery)
@@ -99,7 +97,7 @@ class Consumer:
     ) -> list[Delivery]:
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
-        seconds = self._inner.subscription.transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._inner.subscription.transport.timeout)
         deadline = time.monotonic() + seconds
         self._started()
         batch: list[Delivery] = []
@@ -133,8 +131,7 @@ class Consumer:
         return bool(batch)
 
     def _started(self) -> None:
-        starting = self._inner.starting
-        if starting is None or not starting.done() or starting.cancelled():
+        if not self._inner.started:
             self.start()
         # A start makes another subscription when one before it was interrupted; it may have been interrupted itself,
         # when it was done.
@@ -164,9 +161,7 @@ class Consumer:
                     if subscription.buffer or subscription.finished:
                         continue
                     subscription.waiters.append(waiter)
-                in_time = waiter.wait(
-                    -1 if deadline is None or deadline == math.inf else max(deadline - time.monotonic(), 0.0)
-                )
+                in_time = waiter.wait(-1 if deadline is None else max(deadline - time.monotonic(), 0.0))
             except BaseException:  # raised by a signal handler
                 with io.turn:
                     _stop_waiting(subscription, waiter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import selectors
 import sys
 import threading
@@ -16,6 +17,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVarTuple
 
 __all__ = ["TurnLock", "TurnLoop"]
+
+logger = logging.getLogger("harebell.client")
 
 Ts = TypeVarTuple("Ts")
 
@@ -92,6 +95,15 @@ class TurnLoop(asyncio.SelectorEventLoop):
         self.woken: list[threading.Lock] = []
         super().__init__(_Selector(self))
         self.set_debug(False)  # asyncio's debug mode wants one thread only
+
+    def run_forever(self) -> None:
+        """Run until `stop`. SystemExit of a task or a callback ends that alone: other connections need the loop."""
+        while True:
+            try:
+                super().run_forever()
+                return
+            except (SystemExit, KeyboardInterrupt):
+                logger.exception("a function that the shared event loop called wanted to end the program")
 
     def wake_waiters(self) -> None:
         woken, self.woken = self.woken, []

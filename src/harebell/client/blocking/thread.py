@@ -73,9 +73,9 @@ class Waiter:
                 self._loop.woken.append(self._lock)
 
     def wait(self, timeout: float = -1) -> bool:
-        """Whether it was set within `timeout` seconds; -1 is for ever."""
+        """Whether it was set within `timeout` seconds; -1 and `math.inf` are for ever."""
         acquire = self._lock.acquire
-        if timeout >= 0:
+        if 0 <= timeout <= threading.TIMEOUT_MAX:
             return acquire(True, timeout)
         while not acquire(True, SIGNAL_SECONDS):
             pass

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from harebell import errors
+from harebell.client.callbacks import check_callable
 from harebell.client.messages import Delivery
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import HandleArgs, HookedChannel
@@ -25,7 +26,6 @@ __all__ = [
     "Handling",
     "OneHandling",
     "Unreadable",
-    "check_callable",
     "own_error",
     "value_of",
     "values_of",
@@ -33,30 +33,6 @@ __all__ = [
 
 Handler = Callable[..., object]
 G = TypeVar("G")
-
-
-def check_callable(what: str, function: object, *arguments: str) -> None:
-    """InvalidArgument when the function cannot be called with these arguments, or calling it would run nothing.
-
-    what       its role, for the text: "the handler"
-    arguments  what it is called with, for the text: "delivery"
-    """
-    shown = f"{what} {getattr(function, '__qualname__', None) or repr(function)}"
-    if not callable(function):
-        raise errors.InvalidArgument(f"{shown} cannot be called: give a function of ({', '.join(arguments)})")
-    bodies = (function, getattr(type(function), "__call__", None))  # noqa: B004  the method, and not whether it is there
-    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in bodies):
-        raise errors.InvalidArgument(f"{shown} is a generator: calling it runs nothing; leave out `yield`")
-    try:
-        signature = inspect.signature(function).replace(return_annotation=inspect.Signature.empty)
-    except (TypeError, ValueError):
-        return  # a builtin that does not say
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise errors.InvalidArgument(
-            f"{shown}{signature} cannot be called with ({', '.join(arguments)}): {error}"
-        ) from None
 
 
 def own_error(error: BaseException) -> BaseException:

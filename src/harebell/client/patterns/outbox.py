@@ -21,16 +21,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from harebell import errors
+from harebell.client.core.slots import copy_of
 from harebell.client.messages import Publication
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Outbox", "OutboxEntry", "Relay"]
 
@@ -99,9 +102,12 @@ class Relay:
     ) -> None:
         if interval <= 0:
             raise errors.InvalidArgument(f"interval is {interval}: more than 0 seconds are needed")
+        seconds = seconds_of(timeout, connection.recovery.availability.timeout)
+        if seconds == math.inf:
+            raise errors.InvalidArgument("timeout is inf: the lease of a relay that was lost ends some time after it")
         self._outbox = outbox
         self._interval = interval
-        self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
+        self._timeout = seconds
         self._loop = connection.recovery.availability.loop
         self._producer: Producer[object] = Producer(connection, window=window, on_orphan="retry", timeout=timeout)
         self._name = uuid.uuid4().hex
@@ -133,6 +139,7 @@ class Relay:
             if error is None:
                 async with self._turn:
                     running.cancel()
+        finally:  # the wait for the turn may be cancelled
             running.cancel()
             try:
                 await running
@@ -143,12 +150,13 @@ class Relay:
             except errors.HarebellError:
                 if error is None:
                     raise
-        finally:
-            self._producer.abandon()
+            finally:
+                self._producer.abandon()
 
     async def run(self) -> None:
         """Publish for ever: cancel it to end it. Raises why the connection was closed for good."""
         await self._producer.start()
+        forget = self._producer.channel.notify_close(lambda event: self._woken.set())
         try:
             while True:
                 self._woken.clear()
@@ -163,6 +171,7 @@ class Relay:
                 if not went_on:
                     await self._pause()
         finally:
+            forget()
             await self._let_go()
 
     async def drain(self) -> int:
@@ -194,6 +203,9 @@ class Relay:
     async def _turn_of_publishing(self, *, raising: bool = False) -> bool:
         """Publish the oldest ones. Whether there may be more to publish at once."""
         async with self._turn:
+            ended = self._producer.channel.closed_reason
+            if ended is not None:
+                raise copy_of(ended)
             if not await self._outbox.hold(self._name, self._timeout + SPARE):
                 return False
             entries = await self._outbox.oldest(AT_ONCE)

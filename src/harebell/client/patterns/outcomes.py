@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from harebell import errors
+from harebell.client.callbacks import check_callable
 from harebell.client.messages import Delivery, Message
-from harebell.client.patterns.handling import check_callable
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.retry import Retry, attempts_of, given_up, restore, tried_again
 from harebell.client.patterns.settlements import Settlements

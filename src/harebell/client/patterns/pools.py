@@ -6,7 +6,7 @@
 Rules:
 1. At most `max_size` exist. When all are lent, borrowers wait and are served in the order of their coming.
 2. What is lent belongs to its borrower alone. It goes back as new, or not at all: what has failed, what is closed, a
-   channel with a consumer, a transaction, a prefetch or unsettled deliveries left on it is closed instead.
+   channel with a consumer, a transaction, a prefetch, callbacks or unsettled deliveries left on it is closed instead.
 3. What was not borrowed for `idle` seconds is closed.
 4. Closing the pool closes what is in it at once, and what is lent when it comes back.
 """
@@ -22,8 +22,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from harebell import errors
+from harebell.client.callbacks import check_callable
 from harebell.client.channel import Channel
 from harebell.client.patterns.source import ChannelSource
+from harebell.client.transport.deadlines import check_seconds, seconds_of
 
 __all__ = ["ChannelPool", "Lease", "Pool", "Pooled"]
 
@@ -96,7 +98,7 @@ class Pool(Generic[T]):
         self._clean = clean
         self._max_size = max_size
         self._idle_seconds = idle
-        self._timeout = timeout
+        self._timeout = check_seconds(timeout)
         self._idle: deque[tuple[T, float]] = deque()  # the one used last is at the right, and is lent next
         self._lent: dict[int, T] = {}
         self._making = 0
@@ -134,6 +136,11 @@ class Pool(Generic[T]):
 
     async def close(self) -> None:
         """Close what is in the pool; what is lent is closed when it comes back. Waiting borrowers get ChannelClosed."""
+        self._begin_to_close()
+        if self._closing:
+            await asyncio.wait(self._closing)  # when this is cancelled, they end by themselves
+
+    def _begin_to_close(self) -> None:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -141,8 +148,6 @@ class Pool(Generic[T]):
             self._wake()
         while self._idle:
             self._drop(self._idle.popleft()[0])
-        if self._closing:
-            await asyncio.wait(self._closing)  # when this is cancelled, they end by themselves
 
     async def __aenter__(self) -> Self:
         return self
@@ -150,12 +155,15 @@ class Pool(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        if error is None or isinstance(error, Exception):
+            await self.close()
+        else:
+            self._begin_to_close()  # who is cancelled waits for no network
 
     # -- lending -----------------------------------------------------------------------------------------------------
 
     async def _take(self, timeout: float | None) -> T:
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         try:
             async with asyncio.timeout(seconds):
                 return await self._taken()
@@ -279,6 +287,8 @@ class ChannelPool(Pool[Channel]):
         idle: float | None = 60,
         timeout: float = 30,
     ) -> None:
+        if setup is not None:
+            check_callable("setup", setup, "channel")
         self._modes: dict[int, _Modes] = {}
 
         async def make() -> Channel:
@@ -318,4 +328,4 @@ class _Modes:
 
 
 def _modes_of(channel: Channel) -> tuple[object, ...]:
-    return channel.requests.mode_changes, channel.on_return
+    return channel.requests.mode_changes, channel.on_return, channel.notifications.listeners.registered

@@ -30,6 +30,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel
 from harebell.client.core.outcomes import late
 from harebell.client.messages import Confirmation, Message, OnNack, OnOrphan, Publication
@@ -38,6 +39,7 @@ from harebell.client.patterns.deduplication import Keys
 from harebell.client.patterns.pending import Pending, Reports
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.publish_many import CHUNK
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Producer"]
 
@@ -74,6 +76,8 @@ class Producer(Generic[T]):
     ) -> None:
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
+        if on_blocked is not None:
+            check_plain("on_blocked", on_blocked, "reason")
         self._connection = connection
         self._loop = connection.recovery.availability.loop
         self._exchange = exchange
@@ -81,7 +85,7 @@ class Producer(Generic[T]):
         self._on_orphan: OnOrphan = on_orphan
         self._on_nack: OnNack = on_nack
         self._mandatory = mandatory
-        self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
+        self._timeout = seconds_of(timeout, connection.recovery.availability.timeout)
         self._on_blocked = on_blocked
         self._codec = codec
         self._keys = Keys() if deduplicate else None
@@ -191,7 +195,7 @@ class Producer(Generic[T]):
         """
         channel = self.channel
         message = self._message(body)
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         if self._in_flight >= self._window:
             deadline = self._loop.time() + seconds
             while self._in_flight >= self._window:
@@ -226,7 +230,7 @@ class Producer(Generic[T]):
         """
         publication = self._publication(body, routing_key, exchange, mandatory)
         if not self.has_room:
-            await self._room(self._timeout if timeout is None else timeout)
+            await self._room(seconds_of(timeout, self._timeout))
         return self._send(publication)
 
     @property
@@ -265,7 +269,7 @@ class Producer(Generic[T]):
         ChannelClosed are raised where there are no failures before them, else they are the cause of PublishesFailed.
         `failures` and `sent` of these errors tell of every publication: what comes behind `sent` was not sent.
         """
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         sent: list[Pending] = []
         stopped: Exception | None = None
         try:
@@ -349,7 +353,7 @@ class Producer(Generic[T]):
         PublishesFailed when publications failed that are not awaited (positions count from the producer's first
         `publish_soon`); DeadlineExceeded after `timeout` seconds, the producer's when left out.
         """
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         deadline = self._loop.time() + seconds
         while self._in_flight:
             await self._wait(deadline, seconds, all_over=True)

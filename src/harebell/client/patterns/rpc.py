@@ -37,6 +37,7 @@ from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery, Message, Returned, copy_of_properties, encoded
 from harebell.client.patterns.codec import Codec, message_of
 from harebell.client.patterns.source import ChannelSource
+from harebell.client.transport.deadlines import seconds_of
 from harebell.protocol.v091 import Properties
 
 __all__ = ["Rpc"]
@@ -49,6 +50,7 @@ Reply = TypeVar("Reply")
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 ERROR_TYPE: Final = "x-error-type"
 ERROR: Final = "x-error"
+MOST_EXPIRATION: Final = 315_360_000  # seconds that a broker takes: ten years; what waits longer has none
 MAX_ERROR: Final = 1000  # characters of an error that travel
 
 
@@ -115,7 +117,7 @@ class Rpc(Generic[Given, Reply]):
         self._connection = connection
         self._loop = connection.recovery.availability.loop
         self._exchange = exchange
-        self._timeout = connection.recovery.availability.timeout if timeout is None else timeout
+        self._timeout = seconds_of(timeout, connection.recovery.availability.timeout)
         self._codec = codec
         self._opened: Channel | None = None
         self._calls: dict[str, _Call] = {}
@@ -167,7 +169,7 @@ class Rpc(Generic[Given, Reply]):
         """
         if self._opened is None:
             raise errors.LocalProtocolError("the rpc is not started: enter it with `async with`, or await start()")
-        seconds = self._timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self._timeout)
         exchange = self._exchange if exchange is None else exchange
         where = f"exchange {exchange!r} with routing key {routing_key!r}"
         message = message_of(body, self._codec)
@@ -208,7 +210,7 @@ class Rpc(Generic[Given, Reply]):
         number = str(next(self._numbers))
         properties = copy_of_properties(message.properties) if isinstance(message, Message) else Properties()
         properties.reply_to, properties.correlation_id = REPLY_TO, number
-        if properties.expiration is None:
+        if properties.expiration is None and seconds <= MOST_EXPIRATION:
             properties.expiration = str(max(1, round(seconds * 1000)))
         request = Message(message.body if isinstance(message, Message) else message, properties=properties)
         await channel.wait_publish(timeout=seconds)

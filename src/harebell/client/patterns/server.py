@@ -13,9 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from harebell.client.callbacks import check_callable
 from harebell.client.messages import Delivery, Message, copy_of_properties, encoded
 from harebell.client.patterns.codec import Codec, message_of
-from harebell.client.patterns.handling import Handler, check_callable
+from harebell.client.patterns.handling import Handler
 from harebell.client.patterns.outcomes import OnError, notify_error
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.reader import Setup

@@ -7,6 +7,7 @@ connection of the outbox's, in a thread of the loop's executor. Rows hold a mess
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 BUSY: Final = 30.0  # seconds to wait for the program's transactions
 _SCHEMA: Final = (
-    """CREATE TABLE IF NOT EXISTS {table} (
+    """CREATE TABLE IF NOT EXISTS "{table}" (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         exchange TEXT NOT NULL,
         routing_key TEXT NOT NULL,
@@ -35,8 +36,8 @@ _SCHEMA: Final = (
         body BLOB NOT NULL,
         error TEXT
     )""",
-    "CREATE INDEX IF NOT EXISTS {table}_waiting ON {table} (number) WHERE error IS NULL",
-    """CREATE TABLE IF NOT EXISTS {table}_lease (
+    'CREATE INDEX IF NOT EXISTS "{table}_waiting" ON "{table}" (number) WHERE error IS NULL',
+    """CREATE TABLE IF NOT EXISTS "{table}_lease" (
         one INTEGER PRIMARY KEY CHECK (one = 1), relay TEXT NOT NULL, until REAL NOT NULL
     )""",
 )
@@ -59,6 +60,8 @@ class SQLiteOutbox:
             )
         if not (table.isidentifier() and table.isascii()):
             raise errors.InvalidArgument(f"table is {table!r}: letters, digits and underscores are needed")
+        if table.lower().startswith("sqlite_"):
+            raise errors.InvalidArgument(f"table is {table!r}: names that begin with sqlite_ are SQLite's own")
         self._path = name
         self._table = table
         self._lock = threading.Lock()  # the executor has several threads
@@ -94,7 +97,7 @@ class SQLiteOutbox:
             )
         raw, body_bytes = prepared(body, key)
         cursor = db.execute(
-            f"INSERT INTO {self._table} (exchange, routing_key, mandatory, properties, body) VALUES (?, ?, ?, ?, ?)",
+            f'INSERT INTO "{self._table}" (exchange, routing_key, mandatory, properties, body) VALUES (?, ?, ?, ?, ?)',
             (exchange, routing_key, int(mandatory), raw, body_bytes),
         )
         assert cursor.lastrowid is not None  # of an INSERT
@@ -102,7 +105,7 @@ class SQLiteOutbox:
 
     def waiting(self) -> int:
         """How many publications wait to be published."""
-        return int(self._work(lambda db: _one(db, f"SELECT count(*) FROM {self._table} WHERE error IS NULL")))
+        return int(self._work(lambda db: _one(db, f'SELECT count(*) FROM "{self._table}" WHERE error IS NULL')))
 
     def refusals(self) -> list[tuple[OutboxEntry, str]]:
         """The publications that can't be published, oldest first, each with the text of its error."""
@@ -111,18 +114,16 @@ class SQLiteOutbox:
 
     def retry(self, numbers: Iterable[int] | None = None) -> int:
         """Have refused ones published again, all or these; how many."""
-        return self._change(f"UPDATE {self._table} SET error = NULL WHERE error IS NOT NULL", numbers)
+        return self._change(f'UPDATE "{self._table}" SET error = NULL WHERE error IS NOT NULL', numbers)
 
     def discard(self, numbers: Iterable[int] | None = None) -> int:
         """Drop refused ones, all or these; how many."""
-        return self._change(f"DELETE FROM {self._table} WHERE error IS NOT NULL", numbers)
+        return self._change(f'DELETE FROM "{self._table}" WHERE error IS NOT NULL', numbers)
 
     def close(self) -> None:
         """Close the outbox's own connection; the next call opens it again."""
         with self._lock:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
+            self._drop()
 
     # -- the relay's side ----------------------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class SQLiteOutbox:
         def work(db: sqlite3.Connection) -> bool:
             now = time.time()
             changed = db.execute(
-                f"INSERT INTO {self._table}_lease VALUES (1, ?, ?) ON CONFLICT (one) DO UPDATE "
+                f'INSERT INTO "{self._table}_lease" VALUES (1, ?, ?) ON CONFLICT (one) DO UPDATE '
                 "SET relay = excluded.relay, until = excluded.until WHERE relay = excluded.relay OR until <= ?",
                 (relay, now + seconds, now),
             )
@@ -148,12 +149,12 @@ class SQLiteOutbox:
 
     async def confirmed(self, numbers: Sequence[int]) -> None:
         """Delete these."""
-        sql = f"DELETE FROM {self._table} WHERE number = ?"
+        sql = f'DELETE FROM "{self._table}" WHERE number = ?'
         await asyncio.to_thread(self._work, lambda db: db.executemany(sql, [(number,) for number in numbers]))
 
     async def refused(self, number: int, error: errors.HarebellError) -> None:
         """Keep this one with its error: see `refusals`."""
-        sql = f"UPDATE {self._table} SET error = ? WHERE number = ?"
+        sql = f'UPDATE "{self._table}" SET error = ? WHERE number = ?'
         text = f"{type(error).__name__}: {error}"
         await asyncio.to_thread(self._work, lambda db: db.execute(sql, (text, number)))
 
@@ -161,7 +162,7 @@ class SQLiteOutbox:
 
     @property
     def _select(self) -> str:
-        return f"SELECT number, exchange, routing_key, mandatory, properties, body, error FROM {self._table}"
+        return f'SELECT number, exchange, routing_key, mandatory, properties, body, error FROM "{self._table}"'
 
     def _change(self, sql: str, numbers: Iterable[int] | None) -> int:
         if numbers is None:
@@ -175,14 +176,23 @@ class SQLiteOutbox:
             if self._opened is None:
                 self._opened = sqlite3.connect(self._path, timeout=BUSY, isolation_level=None, check_same_thread=False)
             db = self._opened
-            db.execute("BEGIN IMMEDIATE")
             try:
+                db.execute("BEGIN IMMEDIATE")
                 result = work(db)
+                db.execute("COMMIT")
             except BaseException:
-                db.execute("ROLLBACK")
+                # A transaction that stayed open would lock the program's database. Closing alone does not end it while
+                # a cursor of it lives, as in this error's traceback.
+                with contextlib.suppress(sqlite3.Error):
+                    db.rollback()
+                self._drop()
                 raise
-            db.execute("COMMIT")
             return result
+
+    def _drop(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
 
 def _one(db: sqlite3.Connection, sql: str) -> int:

@@ -39,16 +39,18 @@ from typing import Any, Final, Self
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.callbacks import check_callable, check_plain
 from harebell.client.channel import Channel
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.patterns.batches import Batches, Filling
 from harebell.client.patterns.codec import Codec
-from harebell.client.patterns.handling import BatchHandling, Handler, OneHandling, check_callable, own_error
+from harebell.client.patterns.handling import BatchHandling, Handler, OneHandling, own_error
 from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader, Setup
 from harebell.client.patterns.settlements import OneByOne, Settlements
 from harebell.client.patterns.source import ChannelSource
+from harebell.client.transport.deadlines import check_seconds
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Workers"]
@@ -91,6 +93,9 @@ class Workers:
             workers = 16 if batch is None else 1
         if workers < 1:
             raise errors.InvalidArgument(f"workers is {workers}: at least 1 is needed")
+        check_seconds(grace, "grace")
+        if handler_timeout is not None:
+            check_seconds(handler_timeout, "handler_timeout")
         at_once = workers * size  # deliveries that handlers may process
         if at_once > MAX_PREFETCH:
             raise errors.InvalidArgument(
@@ -106,11 +111,11 @@ class Workers:
             self._handling = OneHandling(handler, codec, handler_timeout)
         else:
             self._handling = BatchHandling(handler, codec, handler_timeout)
-        for what, function, argument in (
-            ("on_orphan", on_orphan, "delivery"), ("setup", setup, "channel"), ("cleanup", cleanup, "channel")
-        ):  # fmt: skip
+        if on_orphan is not None:
+            check_plain("on_orphan", on_orphan, "delivery")
+        for what, function in (("setup", setup), ("cleanup", cleanup)):
             if function is not None:
-                check_callable(what, function, argument)
+                check_callable(what, function, "channel")
         self._connection = connection
         self._queue = queue
         self._count = workers
@@ -223,11 +228,12 @@ class Workers:
 
         grace  seconds for the handlers that are at work; the consumer's when left out
 
-        A handler that calls this only begins the end: it cannot wait for itself. `run`, or the block, waits.
+        A handler, or `cleanup`, that calls this only begins the end: it cannot wait for itself. `run`, or the block,
+        waits.
         """
         if not self._started:
             return
-        if asyncio.current_task() in self._tasks:
+        if asyncio.current_task() in (self._ending, *self._tasks):
             await self.take_no_more()
             return
         try:

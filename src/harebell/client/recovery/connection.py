@@ -110,7 +110,7 @@ class ConnectionRecovery:
         self.emit: Callable[[e.Event], None] = chains.event("event", self._put)
         self._loop = loop
         self._chains = chains
-        self._notifications = notifications
+        self.notifications = notifications
         self._pauses = None if policy is None else Pauses(policy.backoff)
         self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
         self._dialed: AsyncCore | None = None  # by the attempt under way
@@ -160,9 +160,9 @@ class ConnectionRecovery:
         try:
             core = await self.dialer.dial(seconds, self._connecting, deadline)
         except Exception as error:  # whatever the credentials callable raises, too
-            self._notifications.dialed(self.dialer.peers, error)
+            self.notifications.dialed(self.dialer.peers, error)
             raise
-        self._notifications.dialed(core.parameters.peer, None)
+        self.notifications.dialed(core.parameters.peer, None)
         return core
 
     def _connecting(self, peer: str) -> None:
@@ -185,13 +185,13 @@ class ConnectionRecovery:
         if availability.ended is not None:
             return
         if self.policy is None or self._pauses is None:
-            self._notifications.disconnected(reason, False)
+            self.notifications.disconnected(reason, False)
             self.end(reason)
             return
         availability.reviving = True
         availability.last_error = reason
         self.spawn(self._revive(self.policy, self._pauses, reason))
-        self._notifications.disconnected(reason, True)
+        self.notifications.disconnected(reason, True)
 
     async def _revive(self, policy: Recovery, pauses: Pauses, error: BaseException) -> None:
         """Dial and restore everything, again and again until that was successful."""
@@ -349,7 +349,7 @@ class ConnectionRecovery:
         for channel in list(self.channels):
             channel.end(reason)
         self.emit(e.Closed(reason))
-        self._notifications.closed(reason)
+        self.notifications.closed(reason)
         if not self.over.done():
             self.over.set_result(None)
         availability.deadlines.close()

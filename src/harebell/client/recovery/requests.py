@@ -13,6 +13,7 @@ from harebell import errors
 from harebell.client.core.channel import ChannelCore, Keeper
 from harebell.client.core.slots import Reply, closed
 from harebell.client.recovery.availability import Availability
+from harebell.client.transport.deadlines import seconds_of
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
 
@@ -62,7 +63,7 @@ class Requests:
         """
         availability = self.availability
         loop, topology = availability.loop, availability.topology
-        seconds = self.transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self.transport.timeout)
         deadline = loop.time() + seconds
         cut = False
         refused = 0

@@ -19,6 +19,7 @@ from harebell.client.recovery.recorded_topology import Late
 from harebell.client.recovery.requests import Requests
 from harebell.client.recovery.stream_position import OFFSET, Position
 from harebell.client.recovery.subscription import Subscription
+from harebell.client.transport.deadlines import seconds_of
 from harebell.client.transport.protocol import AsyncCore
 from harebell.protocol.v091 import TableLike, methods as m
 
@@ -103,7 +104,7 @@ class Subscriptions:
     async def _begin(self, subscription: Subscription, qos: m.BasicQos | None, timeout: float | None) -> None:
         requests = self.requests
         availability = requests.availability
-        seconds = requests.transport.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, requests.transport.timeout)
         deadline = availability.loop.time() + seconds
         request = _consume(subscription)
         while subscription.core is None:  # a loss may take it in the turn of its answer

@@ -27,6 +27,7 @@ from harebell.client.sessions.harness import ConnectionHarness
 from harebell.client.sessions.recovery import SessionRecovery
 from harebell.client.sessions.session import Session
 from harebell.client.sessions.statistics import ConnectionStatistics
+from harebell.client.transport.deadlines import seconds_of
 from harebell.client.transport.dialling import Credentials, Dial, Dialer
 from harebell.client.url import ConnectionParameters, hosts_of
 from harebell.protocol.v010 import Map
@@ -193,7 +194,7 @@ class Connection:
             return
         transport = self.recovery.say_goodbye()
         try:
-            async with asyncio.timeout(self.recovery.timeout if timeout is None else timeout):
+            async with asyncio.timeout(seconds_of(timeout, self.recovery.timeout)):
                 await asyncio.shield(transport.gone)
         except TimeoutError:
             transport.abort()

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self, cast
 
 from harebell import errors
+from harebell.client.core.slots import copy_of
 from harebell.client.sessions.calls import Call, Sent
 from harebell.client.sessions.core.session import SessionCore
 from harebell.client.sessions.core.subscription import Subscription
@@ -96,7 +97,7 @@ class Consumer:
             raise errors.InvalidArgument(f"window_bytes is {window_bytes}: 1 to {MOST_CREDIT} are possible")
         self.core = core
         self._loop = core.loop
-        self.starting: asyncio.Future[None] | None = None
+        self.starting: asyncio.Future[errors.HarebellError | None] | None = None
         self.first: asyncio.Task[object] | None = None
         self._handed = 0
         self._queue = queue
@@ -127,14 +128,19 @@ class Consumer:
         while self.starting is not None:
             if self.starting.done():
                 return
-            await asyncio.wait([self.starting])  # another task subscribes
+            starting = self.starting
+            await asyncio.wait([starting])  # another task subscribes
+            if (failed := starting.result()) is not None:
+                raise copy_of(failed)
         starting = self.starting = self._loop.create_future()
         subscription = self.subscription
         self.core.deliveries.subscribe(subscription)
         call = Call(self._loop)
+        failed = None
         try:
             await self.core.call("message.subscribe", *self._commands, timeout=self._timeout, call=call)
-        except BaseException:
+        except BaseException as error:
+            failed = error if isinstance(error, errors.HarebellError) else None  # else the others try it themselves
             if call.number is None:
                 self.core.deliveries.unsubscribe(subscription)
             else:
@@ -145,7 +151,7 @@ class Consumer:
             self.starting = None
             raise
         finally:
-            starting.set_result(None)
+            starting.set_result(failed)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
         """End the subscription; what was not taken is released. In a session that has ended, or twice, no error."""
@@ -174,8 +180,8 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self.core.deliveries.abandon(self.subscription)  # a cancelled task does not wait for the network
+        if kind is not None and not issubclass(kind, Exception):  # cancelled or interrupted: wait for no network
+            self.core.deliveries.abandon(self.subscription)
             return
         try:
             await self.cancel()

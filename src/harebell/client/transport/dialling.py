@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
+from harebell.client.transport.deadlines import check_seconds
 from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 
@@ -46,7 +47,7 @@ class Dialer(Generic[_C]):
         connector: Dial | None = None,
         each: float | None = None,
     ) -> None:
-        if each is not None and not each > 0:
+        if each is not None and not check_seconds(each, "dial_timeout"):
             raise errors.InvalidArgument(f"dial_timeout is {each!r}: a number of seconds above 0 is needed")
         if sock is not None and connector is not None:
             raise errors.InvalidArgument("sock and dial are both given: a connection is made with one of them")

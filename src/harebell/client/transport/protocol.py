@@ -17,7 +17,7 @@ from harebell import errors
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.connection import ConnectionCore
 from harebell.client.core.slots import Reply, Slot, copy_of
-from harebell.client.transport.deadlines import EXPIRED, Deadlines
+from harebell.client.transport.deadlines import EXPIRED, Deadlines, seconds_of
 from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import Engine, methods as m
@@ -155,7 +155,7 @@ class AsyncCore(Wire, ConnectionCore):
 
         deadline  in the loop's time, for a call that began before this
         """
-        seconds = self.timeout if timeout is None else timeout
+        seconds = seconds_of(timeout, self.timeout)
         key = self.deadlines.add(slot.future, self.loop.time() + seconds if deadline is None else deadline)
         try:
             result = await slot.future

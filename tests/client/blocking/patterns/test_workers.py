@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -170,6 +171,51 @@ def test_a_handler_may_settle_and_stop(blocking: Connection, queue: str) -> None
     assert left(blocking, queue, 2) == [b"1", b"2"]
     with pytest.raises(errors.LocalProtocolError, match="has ended"):
         workers.start()
+
+
+OWN_FUNCTIONS = ("on_error", "on_error of a server", "on_orphan", "setup", "cleanup")
+
+
+@pytest.mark.parametrize("function", OWN_FUNCTIONS)
+def test_its_other_functions_may_stop_it(blocking: Connection, queue: str, function: str) -> None:
+    dead, orphan = f"{queue}.dead", function == "on_orphan"
+    made: list[Any] = []
+    stopped, go_on = threading.Event(), threading.Event()
+
+    def stop(*given: object) -> None:
+        made[0].stop()
+        stopped.set()
+
+    def handle(delivery: Delivery) -> None:
+        if not orphan:
+            raise KeyError("mine")
+        go_on.wait(60)
+
+    options: Any = {function: stop}
+    fill(blocking, queue, 0 if orphan else 1)
+    if function == "on_error of a server":
+        made.append(blocking.serve(queue, handle, workers=1, on_error=stop, grace=math.inf))
+    else:
+        made.append(blocking.consume(queue, handle, workers=1, dead_letter=dead, grace=math.inf, **options))
+    running = threading.Thread(target=made[0].run, daemon=True)
+    running.start()
+    if orphan:
+        fill(blocking, queue, 1)
+        eventually(lambda: made[0].running == 1)
+        blocking.test().force_reconnect()
+        go_on.set()
+    elif function == "cleanup":
+        eventually(lambda: exists(blocking.channel(), dead))
+        left(blocking, dead, 1)
+        made[0].stop()
+    assert stopped.wait(60)
+    running.join(60)
+    assert not running.is_alive()
+    assert made[0].stopped
+    if function == "on_error":
+        assert left(blocking, dead, 1) == [b"0"]
+    with blocking.channel() as channel:
+        channel.queue_delete(dead)
 
 
 def test_after_the_grace_messages_go_back_and_the_thread_goes_on(blocking: Connection, queue: str) -> None:

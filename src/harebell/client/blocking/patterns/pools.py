@@ -13,10 +13,13 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from harebell.client import connection as asyncio_connection
+from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.connection import Connection, opening
 from harebell.client.blocking.thread import IoThread, io_thread
+from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel as AsyncChannel
+from harebell.client.connection_pool import unused
 from harebell.client.patterns import pools as asyncio_api
 
 __all__ = ["ChannelPool", "ConnectionPool", "Lease"]
@@ -113,7 +116,7 @@ class _Pool(Generic[P, B]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._io.run(self._inner.__aexit__, kind, error, traceback)
 
 
 class ChannelPool(_Pool[AsyncChannel, Channel]):
@@ -135,17 +138,20 @@ class ChannelPool(_Pool[AsyncChannel, Channel]):
         timeout: float = 30,
     ) -> None:
         io = connection.io
+        if setup is not None:
+            check_plain("setup", setup, "channel")
 
         def work(inner: AsyncChannel) -> None:
             assert setup is not None  # else it is not called
             setup(Channel(connection, inner))
 
-        async def set_up(inner: AsyncChannel) -> None:
-            await io.loop.run_in_executor(None, work, inner)
-
         with io.turn:
             pool = asyncio_api.ChannelPool(
-                connection.inner, max_size, setup=None if setup is None else set_up, idle=idle, timeout=timeout
+                connection.inner,
+                max_size,
+                setup=None if setup is None else in_a_thread(io, work),
+                idle=idle,
+                timeout=timeout,
             )
         super().__init__(io, pool, lambda inner: Channel(connection, inner))
 
@@ -189,9 +195,8 @@ class ConnectionPool(_Pool[_Pooled, Connection]):
         async def make() -> _Pooled:
             return _Pooled(io, await opening(io, url, **options))
 
-        def unused(pooled: _Pooled) -> bool:
-            return not pooled.inner.recovery.channels
-
         with io.turn:
-            pool = asyncio_api.Pool("connection", make, unused, max_size=max_size, idle=idle, timeout=timeout)
+            pool = asyncio_api.Pool(
+                "connection", make, lambda pooled: unused(pooled.inner), max_size=max_size, idle=idle, timeout=timeout
+            )
         super().__init__(io, pool, lambda pooled: pooled.twin)

@@ -7,6 +7,7 @@ threads.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -16,6 +17,7 @@ from harebell.client.blocking.docs import documented_by
 from harebell.client.messages import Confirmation, Message, Publication
 from harebell.client.patterns import outbox as asyncio_outbox, pending as asyncio_pending, producer as asyncio_api
 from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.transport.deadlines import seconds_of
 
 if TYPE_CHECKING:
     from collections import deque
@@ -54,7 +56,7 @@ class Pending:
 
         async def wait() -> Confirmation:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(seconds_of(timeout, math.inf)):
                     return await inner
             finally:
                 inner.taken = inner.done  # else `drain` tells its failure

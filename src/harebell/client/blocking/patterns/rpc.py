@@ -15,9 +15,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from harebell.client.blocking.credentials import in_a_thread
+from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.docs import documented_by
-from harebell.client.blocking.patterns.workers import InThreads, Workers, check_plain
+from harebell.client.blocking.patterns.workers import InThreads, Own, Workers
+from harebell.client.callbacks import check_plain
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns import rpc as asyncio_api, server as asyncio_server
 from harebell.client.patterns.codec import Codec, message_of
@@ -103,10 +104,10 @@ class Server(Workers):
             check_plain("on_error", on_error, "delivery", "error")
         self._codec = codec
 
-        def make(handle: Callable[[Any], Any], /) -> _Server:
+        def make(handle: Callable[[Any], Any], own: Own, /) -> _Server:
             server = _Server(
                 connection.inner, queue, handle, workers=workers, prefetch=prefetch,
-                on_error=None if on_error is None else in_a_thread(connection.io, on_error), handler_timeout=None,
+                on_error=None if on_error is None else in_a_thread(connection.io, own(on_error)), handler_timeout=None,
                 grace=grace, codec=None, setup=None, cleanup=None, timeout=timeout,
             )  # fmt: skip
             server.io = connection.io

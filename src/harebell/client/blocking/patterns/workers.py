@@ -15,39 +15,35 @@ batches, in `batches`. What is different here:
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, TypeVarTuple
 
 from harebell import errors
+from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.settler import Settler
 from harebell.client.blocking.thread import IoThread
+from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.patterns import workers as asyncio_api
 from harebell.client.patterns.codec import Codec
-from harebell.client.patterns.handling import check_callable, value_of, values_of
+from harebell.client.patterns.handling import value_of, values_of
 from harebell.client.patterns.reader import Setup
 from harebell.client.patterns.settlements import OneByOne
 
 if TYPE_CHECKING:
     from harebell.client.blocking.connection import Connection
 
-__all__ = ["InThreads", "Workers", "check_plain", "of_channel", "workers_of"]
+__all__ = ["InThreads", "Workers", "of_channel", "workers_of"]
 
-
-def check_plain(what: str, function: Callable[..., object], *arguments: str) -> None:
-    """InvalidArgument when a thread cannot call the function with these arguments, or that would run nothing."""
-    check_callable(what, function, *arguments)
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        raise errors.InvalidArgument(
-            f"{what} {getattr(function, '__qualname__', None) or repr(function)} is a coroutine function: the blocking "
-            "API calls plain functions, on threads; use harebell.connect, or leave out `async`"
-        )
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class InThreads:
@@ -71,21 +67,27 @@ def workers_of(connection: Connection, queue: str, handler: Any, **options: Any)
 
 def of_channel(connection: Connection, function: Callable[[Channel], object]) -> Setup:
     """A function of a blocking channel, for the asyncio client: called in a thread, with the twin of the channel."""
-    io = connection.io
+    called = in_a_thread(connection.io, function)
 
     async def call(inner: AsyncChannel) -> None:
         settler = inner.core.settler
         twin = Channel(connection, inner)
         inner.core.settler = settler  # the consumer's, and not what a plain channel's deliveries have
-        await io.loop.run_in_executor(None, function, twin)
+        await called(twin)
 
     return call
 
 
 class Making(Protocol):
-    """Makes the asyncio consumer for this handler."""
+    """Makes the asyncio consumer for this handler. `own` marks the program's other functions as the consumer's."""
 
-    def __call__(self, handler: Callable[[Any], Awaitable[object]], /) -> asyncio_api.Workers: ...
+    def __call__(self, handler: Callable[[Any], Awaitable[object]], own: Own, /) -> asyncio_api.Workers: ...
+
+
+class Own(Protocol):
+    """The same function, whose calls know that they are inside of the consumer."""
+
+    def __call__(self, function: Callable[[*Ts], T], /) -> Callable[[*Ts], T]: ...
 
 
 @documented_by(asyncio_api.Workers)
@@ -108,31 +110,34 @@ class Workers:
         self._connection = connection  # keeps it open
         self._io = io = connection.io
         self._threads = pool = ThreadPoolExecutor(max(threads, 1), f"harebell-{queue}")
-        self._here = here = threading.local()  # has an attribute on the threads of handlers
+        self._here = threading.local()  # has an attribute on threads that run a function of the program's for it
         read: Callable[[Codec[Any], Any], Any] = values_of if batches else value_of
         answer = self._answer
 
+        @functools.wraps(handler)
         def work(given: Any) -> object:
-            here.handler = True
-            try:
-                result = handler(given) if codec is None else handler(read(codec, given), given)
-            except StopIteration as error:
-                raise RuntimeError(f"the handler raised {error!r}") from error
-            except Exception:
-                raise
-            except BaseException as error:  # the loop would end with it
-                raise RuntimeError(f"the handler raised {error!r}") from error
+            result = handler(given) if codec is None else handler(read(codec, given), given)
             if inspect.isawaitable(result):
                 if inspect.iscoroutine(result):
                     result.close()
                 raise errors.InvalidArgument(f"the handler gave {type(result).__name__}, which nobody awaits here")
             return answer(result)
 
-        async def handle(given: Any) -> object:
-            return await io.loop.run_in_executor(pool, work, given)
-
         with io.turn:
-            self._inner = make(handle)
+            self._inner = make(in_a_thread(io, self._own(work), pool), self._own)
+
+    def _own(self, function: Callable[[*Ts], T], /) -> Callable[[*Ts], T]:
+        here = self._here
+
+        @functools.wraps(function)
+        def call(*args: *Ts) -> T:
+            here.inside = True
+            try:
+                return function(*args)
+            finally:
+                here.inside = False
+
+        return call
 
     def _answer(self, result: object) -> object:
         """What becomes of what the handler returns. Called on its thread."""
@@ -168,9 +173,10 @@ class Workers:
         grace  seconds for the handlers that are at work; the consumer's when left out. A thread cannot be ended: a
                handler that takes longer goes on, and its messages are back in the queue
 
-        A handler that calls this only begins the end: it cannot wait for itself. `run`, `wait` or the block waits.
+        A handler, or another function of this consumer, that calls this only begins the end: it cannot wait for itself.
+        `run`, `wait` or the block waits.
         """
-        if getattr(self._here, "handler", False):
+        if getattr(self._here, "inside", False):
             self._io.run(self._inner.take_no_more)
             return
         self._io.run(self._inner.stop, grace=grace)

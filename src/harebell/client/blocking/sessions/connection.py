@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from harebell.client import sessions as asyncio_api
-from harebell.client.blocking.credentials import in_a_thread
+from harebell.client.blocking.callbacks import in_a_thread
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.events import Events
 from harebell.client.blocking.sessions.forwarded_connection import ForwardedConnection

@@ -21,6 +21,7 @@ from harebell.client.blocking.thread import IoThread, Waiter
 from harebell.client.core.slots import copy_of
 from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.messages import BaseDelivery
+from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Consumer"]
 
@@ -59,15 +60,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None and not issubclass(kind, Exception):
-            with self._io.turn:  # an interrupted program does not wait for the network
-                self._io.loop.call_soon(self._inner.core.deliveries.abandon, self._inner.subscription)
-            return
-        try:
-            self.cancel()
-        except errors.HarebellError:
-            if kind is None:
-                raise
+        self._io.run(self._inner.__aexit__, kind, error, traceback)
 
     def __iter__(self) -> Self:
         return self
@@ -99,7 +92,7 @@ class Consumer:
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
         self._started()
-        deadline = time.monotonic() + (self._inner.core.timeout if timeout is None else timeout)
+        deadline = time.monotonic() + seconds_of(timeout, self._inner.core.timeout)
         while True:
             buffer = self._inner.subscription.buffer
             batch: list[BaseDelivery] = []

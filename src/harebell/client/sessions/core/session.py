@@ -33,7 +33,7 @@ from harebell.client.sessions.core.home import Home
 from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.messages import BaseDelivery
 from harebell.client.sessions.statistics import Tally
-from harebell.client.transport.deadlines import EXPIRED
+from harebell.client.transport.deadlines import EXPIRED, seconds_of
 from harebell.protocol.v010 import (
     AttachmentState,
     Command,
@@ -255,7 +255,7 @@ class SessionCore:
 
     def deadline(self, timeout: float | None) -> float:
         """When a call that begins now has to be done, in the loop's time; None is the connection's timeout."""
-        return self.loop.time() + (self._home.timeout if timeout is None else timeout)
+        return self.loop.time() + seconds_of(timeout, self._home.timeout)
 
     async def wait(self, future: asyncio.Future[Any], deadline: float, what: str) -> object:
         """The future's result. DeadlineExceeded."""

@@ -1,0 +1,75 @@
+"""A program's own functions: checked where they are given, and called on threads that are not the program's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, TypeVarTuple
+
+from harebell import errors
+
+__all__ = ["call_contained", "check_callable", "check_plain", "result_contained"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+def check_callable(what: str, function: object, *arguments: str) -> None:
+    """InvalidArgument when the function cannot be called with these arguments, or calling it would run nothing.
+
+    what       its role, for the text: "the handler"
+    arguments  what it is called with, for the text: "delivery"
+    """
+    shown = f"{what} {getattr(function, '__qualname__', None) or repr(function)}"
+    if not callable(function):
+        raise errors.InvalidArgument(f"{shown} cannot be called: give a function of ({', '.join(arguments)})")
+    bodies = (function, getattr(type(function), "__call__", None))  # noqa: B004  the method, and not whether it is there
+    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in bodies):
+        raise errors.InvalidArgument(f"{shown} is a generator: calling it runs nothing; leave out `yield`")
+    try:
+        signature = inspect.signature(function).replace(return_annotation=inspect.Signature.empty)
+    except (TypeError, ValueError):
+        return  # a builtin that does not say
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise errors.InvalidArgument(
+            f"{shown}{signature} cannot be called with ({', '.join(arguments)}): {error}"
+        ) from None
+
+
+def check_plain(what: str, function: object, *arguments: str) -> None:
+    """As `check_callable`, and InvalidArgument for a coroutine function: what it gives is not awaited."""
+    check_callable(what, function, *arguments)
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        shown = f"{what} {getattr(function, '__qualname__', None) or repr(function)}"
+        raise errors.InvalidArgument(
+            f"{shown} is a coroutine function, and is called as a plain one: leave out `async`"
+        )
+
+
+def call_contained(function: Callable[[*Ts], T], *args: *Ts) -> T:
+    """What the function returns. What it raises is an Exception that a future can hold; anything else: RuntimeError.
+
+    SystemExit would end the loop that hears of it, and StopIteration would leave the caller waiting for ever.
+    """
+    try:
+        return function(*args)
+    except StopIteration as error:
+        raise _contained(function, error) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _contained(function, error) from error
+
+
+async def result_contained(given: Awaitable[T]) -> T:
+    """What the awaitable gives. SystemExit, which would end the loop, and KeyboardInterrupt are a RuntimeError."""
+    try:
+        return await given
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _contained(given, error) from error
+
+
+def _contained(function: object, error: BaseException) -> RuntimeError:
+    return RuntimeError(f"{getattr(function, '__qualname__', None) or repr(function)} raised {error!r}")
