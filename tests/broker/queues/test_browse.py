@@ -10,8 +10,11 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from harebell.broker.queues import browse as browsing
+from harebell.broker.operations.messages import browsing as looking
+from harebell.broker.queues import browse as browsing, classic
+from harebell.broker.queues.classic import ClassicQueue
 from harebell.protocol.v091 import Table, methods as m
+from harebell.routing.steps import complete
 from tests.broker.kit import Client, NodeKit
 from tests.fixtures.profiles import scaled
 
@@ -251,6 +254,63 @@ def test_a_queue_that_changes_inside_is_read_on(client: Client) -> None:
     assert seen(client) == numbers(5)
 
 
+def begin_enriching(kit: NodeKit, client: Client, body: bytes) -> None:
+    """Publish a message with an expiration, for which the queue needs a backlog; it does so in slices."""
+    kit.stopwatch.step = 1.0
+    client.publish("q", body, expiration="1000000")
+    kit.stopwatch.step = 0.0
+
+
+def source(kit: NodeKit) -> ClassicQueue:
+    queue = kit.node.vhosts["/"].queues["q"]
+    assert isinstance(queue, ClassicQueue)
+    return queue
+
+
+def test_a_long_queue_that_changes_inside_in_slices(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    client.declare()
+    fill(client, 6)
+    reader = kit.client()
+    browse(reader, 2)
+    assert seen(reader) == numbers(0, 1)
+    walk = looking(source(kit), offset=0, limit=10, most_bytes=100)
+    begin_enriching(kit, client, b"6")
+    kit.stopwatch.step = 1.0
+    assert source(kit).is_enriching
+    reader.send(1, m.BasicAck(2, multiple=True))
+    late = kit.client()
+    late.send(1, m.BasicConsume("q", "late", arguments=ONCE))
+    assert source(kit).is_enriching, "nobody finishes it in one step"
+    assert (seen(reader), seen(late)) == ([], [])
+    for _ in range(2):
+        next(walk)
+        assert source(kit).is_enriching, "nor does who looks at it"
+    found = complete(walk).messages
+    assert not source(kit).is_enriching
+    assert [held.message.content.body for held in found] == numbers(0, 1, 2, 3, 4, 5, 6)
+    kit.node.batch.slices.finish()
+    kit.run_syncs()
+    reader.receive()
+    late.receive()
+    assert (seen(reader), seen(late)) == (numbers(2, 3), numbers(0, 1, 2, 3, 4, 5, 6))
+
+
+def test_a_queue_that_is_deleted_while_it_changes_inside(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    client.declare()
+    fill(client, 6)
+    begin_enriching(kit, client, b"6")
+    walk = looking(source(kit), offset=0, limit=10, most_bytes=100)
+    next(walk)
+    client.call(m.QueueDelete("q"), m.QueueDeleteOk)
+    assert complete(walk).messages == []
+
+
 def test_limits_and_counts_do_not_know_it(kit: NodeKit) -> None:
     client = kit.client()
     client.declare(x_max_length=2, x_expires=1000)
@@ -346,6 +406,8 @@ class BrowseMachine(RuleBasedStateMachine):
         super().__init__()
         browsing.AHEAD = self.ahead  # type: ignore[misc]
         self.folder = tempfile.TemporaryDirectory()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(classic, "MOVED", 1)
         self.kit = NodeKit(Path(self.folder.name), sync=False)
         self.client: Client = self.kit.client()
         self.reader: Client = self.kit.client()
@@ -360,6 +422,7 @@ class BrowseMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         browsing.AHEAD = BrowseMachine.ahead  # type: ignore[misc]
+        self.patch.undo()
         self.kit.stop()
         self.folder.cleanup()
 
@@ -393,9 +456,13 @@ class BrowseMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.published > 12)
     @rule()
     def enrich(self) -> None:
-        self.client.publish("q", b"%d" % self.published, expiration="1000000")
+        begin_enriching(self.kit, self.client, b"%d" % self.published)
         self.ready.add(self.published)
         self.published += 1
+
+    @rule()
+    def turn(self) -> None:
+        self.kit.run_syncs()
 
     @rule()
     def read_on(self) -> None:
@@ -406,7 +473,7 @@ class BrowseMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_shown_is_next(self) -> None:
         self.reader.receive()
-        if not self.shown:
+        if not self.shown and not source(self.kit).is_enriching:
             expected = [number for number in sorted(self.ready) if number > self.last][:1]
             shown = self.reader.deliveries()
             assert [int(body) for *_, body in shown] == expected

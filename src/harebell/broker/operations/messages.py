@@ -131,7 +131,12 @@ def _ready(queue: Queue, skip: int = 0) -> Generator[Held | None, None, None]:
         yield None
     with Walk(queue) as walk:
         count = 0
-        while (held := walk.next()) is not None:
+        while True:
+            if queue.is_enriching:
+                for _ in queue.finishing_enriching():
+                    yield None
+            if (held := walk.next()) is None:
+                return
             yield held
             count += 1
             if not count % STEP:

@@ -43,6 +43,8 @@ class Walk:
 
     `until` is the position of the first message that is not shown; None: new ones are shown too. As a context it is for
     one who looks once, in steps: it shows what is there at the beginning, and knows of what comes back meanwhile.
+
+    It reads one form of contents: while the source is enriching, `next` must not be called.
     """
 
     def __init__(self, source: ClassicQueue) -> None:
@@ -52,7 +54,6 @@ class Walk:
         self._cursors: dict[int, _Cursor] = {}  # by priority
 
     def __enter__(self) -> Self:
-        self.source.finish_enriching()  # a cursor reads one form of contents
         self.until = self.source.contents.end
         self.source.views.append(self)
         return self
@@ -100,7 +101,6 @@ class View(Queue):
         super().add_consumer(consumer)
         if consumer.arguments[BROWSE] == "once":
             self._walk.until = self.source.contents.end
-        self.source.finish_enriching()  # a view reads one form of contents
         self.source.views.append(self)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -116,6 +116,8 @@ class View(Queue):
         """Show messages up to the consumer's window, for one share of time."""
         if not self.source.drop_expired():
             return False
+        if self.source.is_enriching:  # the view is scheduled when that is done
+            return True
         share = self.batch.slices.share.begin()
         for consumer in tuple(self.consumers):
             while consumer.room() > 0:

@@ -164,15 +164,23 @@ class ClassicQueue(Queue):
 
     def _enrich(self, enriching: Enriching) -> Steps[None]:
         while self._enriching is enriching and not self.deleted and not enriching.move(MOVED):
-            if not self.views:  # a view reads one form
-                yield
+            yield
         if self._enriching is enriching and not self.deleted:
             self._enriched(enriching)
 
-    def finish_enriching(self) -> None:
-        """Do the rest of `enrich` now."""
+    @property
+    def is_enriching(self) -> bool:
+        """Whether the messages are in two forms, because `enrich` is under way."""
+        return self._enriching is not None and not self.deleted
+
+    def finishing_enriching(self) -> Steps[None]:
+        """Do the rest of `enrich`, in steps."""
         if self._enriching is not None:
-            complete(self._enrich(self._enriching))
+            yield from self._enrich(self._enriching)
+
+    def finish_enriching(self) -> None:
+        """Do the rest of `enrich` now: the broker starts."""
+        complete(self.finishing_enriching())
 
     def _enriched(self, enriching: Enriching) -> None:
         """Use the backlog from now on: all messages are in it."""
