@@ -101,7 +101,7 @@ class ClassicQueue(Queue):
         self._plain = True  # without a backlog and a journal
         self._writes_later = False  # whether a work will let the journal be flushed once more
         self._levels = levels(settings)  # by the priority of a message; None: one for all
-        self._leveled = self._levels  # of the backlog
+        self._leveled = self._levels  # of the backlog; others than `_levels` only while it is being made
         self._refused: dict[int, int] = {}  # how many consumers' frames a message did not fit, by its position
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
@@ -209,9 +209,10 @@ class ClassicQueue(Queue):
             view.refresh(max(positions, default=None))
 
     def reconfigure(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self._relevel(settings)
         if not is_plain(settings):
             self.enrich()
-        self._relevel(settings)
         super().reconfigure(settings)
         self._equip()
 
@@ -296,7 +297,7 @@ class ClassicQueue(Queue):
         return self.timers.now() + min(ttls) if ttls else 0
 
     def _priority(self, message: Message) -> int:
-        return 0 if self._levels is None else self._levels[message.content.priority]
+        return 0 if self._leveled is None else self._leveled[message.content.priority]
 
     def can_deliver(self, message: Message) -> bool:
         self.deliver()
