@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from harebell.broker.operations import messages
 from harebell.broker.operations.messages import browsing as looking
 from harebell.broker.queues import browse as browsing, classic
 from harebell.broker.queues.classic import ClassicQueue
@@ -309,6 +310,65 @@ def test_a_queue_that_is_deleted_while_it_changes_inside(
     next(walk)
     client.call(m.QueueDelete("q"), m.QueueDeleteOk)
     assert complete(walk).messages == []
+
+
+RELEVELING = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(0, 4)),
+        st.tuples(st.just("read on"), st.integers(1, 3)),
+        st.tuples(st.just("change"), st.one_of(st.none(), st.integers(0, 4))),
+        st.tuples(st.just("turn"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("ahead", [2, browsing.AHEAD])
+@given(script=RELEVELING)
+@settings(max_examples=scaled(60))
+def test_each_message_is_seen_once_though_the_priorities_change(
+    script: list[tuple[str, int | None]], ahead: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(browsing, "AHEAD", ahead)
+        patch.setattr(classic, "MOVED", 1)
+        kit = NodeKit(Path(folder), sync=False)
+        client, reader = kit.client(), kit.client()
+        client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+        browse(reader, 3)
+        published, shown, last = 0, list[int](), 0
+        for act, value in [*script, *[("turn", 0), ("read on", 3)] * 15]:
+            if act == "publish":
+                client.publish("q", b"%d" % published, priority=value)
+                published += 1
+            elif act == "change":
+                kit.stopwatch.step = 1.0
+                kit.node.vhosts["/"].change_queue("q", {"x-max-priority": value})
+                kit.stopwatch.step = 0.0
+                kit.node.batch.end()
+            elif act == "turn":
+                kit.run_syncs()
+            elif shown and last < len(shown):
+                last = min(len(shown), last + (value or 1))
+                reader.send(1, m.BasicAck(last, multiple=True))
+            reader.receive()
+            shown += map(int, seen(reader))
+        assert sorted(shown) == list(range(published))
+        kit.stop()
+
+
+def test_who_looks_sees_no_message_twice_though_the_priorities_change(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "STEP", 1)
+    client.declare(x_max_priority=1)
+    for number, priority in enumerate((3, 1, 0, 1)):
+        client.publish("q", b"%d" % number, priority=priority)
+    walk = looking(source(kit), offset=0, limit=10, most_bytes=100)
+    for _ in range(2):
+        next(walk)
+    kit.node.vhosts["/"].change_queue("q", {"x-max-priority": 3})
+    assert [held.message.content.body for held in complete(walk).messages] == numbers(0, 1, 3, 2)
 
 
 def test_limits_and_counts_do_not_know_it(kit: NodeKit) -> None:

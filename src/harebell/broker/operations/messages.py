@@ -137,7 +137,8 @@ def _ready(queue: Queue, skip: int = 0) -> Generator[Held | None, None, None]:
                     yield None
             if (held := walk.next()) is None:
                 return
-            yield held
+            if not walk.was_passed(held):
+                yield held
             count += 1
             if not count % STEP:
                 yield None

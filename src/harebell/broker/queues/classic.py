@@ -18,7 +18,7 @@ it: contents, expiry, limits, dead letters, selectors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -71,6 +71,9 @@ class Viewer(Protocol):
     def schedule(self) -> None: ...
     def refresh(self, highest: int | None = None) -> None:
         """Note that messages came back, none to a place above `highest`; None: the contents have another form."""
+
+    def releveled(self, levels: Sequence[int] | None) -> None:
+        """Note that the messages of each priority were on these levels (None: on one), and are on others now."""
 
     def forget(self) -> None: ...
 
@@ -187,6 +190,8 @@ class ClassicQueue(Queue):
         backlog, self._enriching = enriching.backlog, None
         backlog.end = self.line.end
         self.use_backlog(backlog)
+        if backlog.top:
+            self._views_releveled(None)
         self._relevel(self.settings)
         self.notify_enqueued()
         self._arm_expiry()
@@ -208,6 +213,10 @@ class ClassicQueue(Queue):
         for view in self.views:
             view.refresh(max(positions, default=None))
 
+    def _views_releveled(self, levels: Sequence[int] | None) -> None:
+        for view in self.views:
+            view.releveled(levels)
+
     def reconfigure(self, settings: QueueSettings) -> None:
         self.settings = settings
         self._relevel(settings)
@@ -219,6 +228,7 @@ class ClassicQueue(Queue):
     def _relevel(self, settings: QueueSettings) -> None:
         self._levels = levels(settings)
         if self.backlog is not None and self._leveled != self._levels:
+            self._views_releveled(self._leveled)
             self._leveled = self._levels
             self.backlog.relevel(settings.max_priority or 0, lambda held: self._priority(held.message))
             if self.selecting is not None:
