@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from harebell.broker.queues import browse as browsing
+from harebell.broker.operations import messages
+from harebell.broker.operations.messages import browsing as looking
+from harebell.broker.queues import browse as browsing, classic
+from harebell.broker.queues.classic import ClassicQueue
 from harebell.protocol.v091 import Table, methods as m
+from harebell.routing.steps import complete
 from tests.broker.kit import Client, NodeKit
 from tests.fixtures.profiles import scaled
 
@@ -251,6 +255,122 @@ def test_a_queue_that_changes_inside_is_read_on(client: Client) -> None:
     assert seen(client) == numbers(5)
 
 
+def begin_enriching(kit: NodeKit, client: Client, body: bytes) -> None:
+    """Publish a message with an expiration, for which the queue needs a backlog; it does so in slices."""
+    kit.stopwatch.step = 1.0
+    client.publish("q", body, expiration="1000000")
+    kit.stopwatch.step = 0.0
+
+
+def source(kit: NodeKit) -> ClassicQueue:
+    queue = kit.node.vhosts["/"].queues["q"]
+    assert isinstance(queue, ClassicQueue)
+    return queue
+
+
+def test_a_long_queue_that_changes_inside_in_slices(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    client.declare()
+    fill(client, 6)
+    reader = kit.client()
+    browse(reader, 2)
+    assert seen(reader) == numbers(0, 1)
+    walk = looking(source(kit), offset=0, limit=10, most_bytes=100)
+    begin_enriching(kit, client, b"6")
+    kit.stopwatch.step = 1.0
+    assert source(kit).is_enriching
+    reader.send(1, m.BasicAck(2, multiple=True))
+    late = kit.client()
+    late.send(1, m.BasicConsume("q", "late", arguments=ONCE))
+    assert source(kit).is_enriching, "nobody finishes it in one step"
+    assert (seen(reader), seen(late)) == ([], [])
+    for _ in range(2):
+        next(walk)
+        assert source(kit).is_enriching, "nor does who looks at it"
+    found = complete(walk).messages
+    assert not source(kit).is_enriching
+    assert [held.message.content.body for held in found] == numbers(0, 1, 2, 3, 4, 5, 6)
+    kit.node.batch.slices.finish()
+    kit.run_syncs()
+    reader.receive()
+    late.receive()
+    assert (seen(reader), seen(late)) == (numbers(2, 3), numbers(0, 1, 2, 3, 4, 5, 6))
+
+
+def test_a_queue_that_is_deleted_while_it_changes_inside(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    client.declare()
+    fill(client, 6)
+    begin_enriching(kit, client, b"6")
+    walk = looking(source(kit), offset=0, limit=10, most_bytes=100)
+    next(walk)
+    client.call(m.QueueDelete("q"), m.QueueDeleteOk)
+    assert complete(walk).messages == []
+
+
+RELEVELING = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(0, 4)),
+        st.tuples(st.just("read on"), st.integers(1, 3)),
+        st.tuples(st.just("change"), st.one_of(st.none(), st.integers(0, 4))),
+        st.tuples(st.just("turn"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("ahead", [2, browsing.AHEAD])
+@given(script=RELEVELING)
+@settings(max_examples=scaled(60))
+def test_each_message_is_seen_once_though_the_priorities_change(
+    script: list[tuple[str, int | None]], ahead: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(browsing, "AHEAD", ahead)
+        patch.setattr(classic, "MOVED", 1)
+        kit = NodeKit(Path(folder), sync=False)
+        client, reader = kit.client(), kit.client()
+        client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+        browse(reader, 3)
+        published, shown, last = 0, list[int](), 0
+        for act, value in [*script, *[("turn", 0), ("read on", 3)] * 15]:
+            if act == "publish":
+                client.publish("q", b"%d" % published, priority=value)
+                published += 1
+            elif act == "change":
+                kit.stopwatch.step = 1.0
+                kit.node.vhosts["/"].change_queue("q", {"x-max-priority": value})
+                kit.stopwatch.step = 0.0
+                kit.node.batch.end()
+            elif act == "turn":
+                kit.run_syncs()
+            elif shown and last < len(shown):
+                last = min(len(shown), last + (value or 1))
+                reader.send(1, m.BasicAck(last, multiple=True))
+            reader.receive()
+            shown += map(int, seen(reader))
+        assert sorted(shown) == list(range(published))
+        kit.stop()
+
+
+def test_who_looks_sees_no_message_twice_though_the_priorities_change(
+    kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "STEP", 1)
+    client.declare(x_max_priority=1)
+    for number, priority in enumerate((3, 1, 0, 1)):
+        client.publish("q", b"%d" % number, priority=priority)
+    walk = looking(source(kit), offset=0, limit=10, most_bytes=100)
+    for _ in range(2):
+        next(walk)
+    kit.node.vhosts["/"].change_queue("q", {"x-max-priority": 3})
+    assert [held.message.content.body for held in complete(walk).messages] == numbers(0, 1, 3, 2)
+
+
 def test_limits_and_counts_do_not_know_it(kit: NodeKit) -> None:
     client = kit.client()
     client.declare(x_max_length=2, x_expires=1000)
@@ -346,6 +466,8 @@ class BrowseMachine(RuleBasedStateMachine):
         super().__init__()
         browsing.AHEAD = self.ahead  # type: ignore[misc]
         self.folder = tempfile.TemporaryDirectory()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(classic, "MOVED", 1)
         self.kit = NodeKit(Path(self.folder.name), sync=False)
         self.client: Client = self.kit.client()
         self.reader: Client = self.kit.client()
@@ -360,6 +482,7 @@ class BrowseMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         browsing.AHEAD = BrowseMachine.ahead  # type: ignore[misc]
+        self.patch.undo()
         self.kit.stop()
         self.folder.cleanup()
 
@@ -393,9 +516,13 @@ class BrowseMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.published > 12)
     @rule()
     def enrich(self) -> None:
-        self.client.publish("q", b"%d" % self.published, expiration="1000000")
+        begin_enriching(self.kit, self.client, b"%d" % self.published)
         self.ready.add(self.published)
         self.published += 1
+
+    @rule()
+    def turn(self) -> None:
+        self.kit.run_syncs()
 
     @rule()
     def read_on(self) -> None:
@@ -406,7 +533,7 @@ class BrowseMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_shown_is_next(self) -> None:
         self.reader.receive()
-        if not self.shown:
+        if not self.shown and not source(self.kit).is_enriching:
             expected = [number for number in sorted(self.ready) if number > self.last][:1]
             shown = self.reader.deliveries()
             assert [int(body) for *_, body in shown] == expected

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from harebell import errors
 from harebell.broker import Broker
+from harebell.broker.queues import classic
 from harebell.protocol.v091 import Content, methods as m
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
@@ -168,6 +169,28 @@ def test_messages_move_to_the_level_of_their_priority(client: Client, change: Ch
         client.publish("q", b"%d" % priority, priority=priority)
     change("q", x_max_priority=None)
     assert bodies(client) == [b"1", b"5", b"3", b"5", b"0"]
+
+
+@pytest.mark.parametrize(
+    ("tops", "order"), [([3], [0, 5, 4, 1, 3, 2]), ([3, 1], [0, 1, 3, 4, 5, 2]), ([3, None], [0, 1, 2, 3, 4, 5])]
+)
+def test_a_long_queue_gets_priorities(
+    client: Client, kit: NodeKit, monkeypatch: pytest.MonkeyPatch, tops: list[int | None], order: list[int]
+) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    client.declare()
+    for number, priority in enumerate((3, 1, 0, 1, 2, 3)):
+        client.publish("q", b"%d" % number, priority=priority)
+    kit.stopwatch.step = 1.0
+    for top in tops:
+        kit.node.vhosts["/"].change_queue("q", {"x-max-priority": top})
+    queue = kit.node.vhosts["/"].queues["q"]
+    assert isinstance(queue, classic.ClassicQueue)
+    assert queue.is_enriching
+    kit.stopwatch.step = 0.0
+    kit.run_syncs()
+    assert not queue.is_enriching
+    assert bodies(client) == [b"%d" % number for number in order]
 
 
 def test_an_unacked_message_comes_back_to_the_level_that_it_has_now(client: Client, change: Change) -> None:

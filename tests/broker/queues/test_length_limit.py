@@ -14,6 +14,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harebell.broker.operations.statistics import vhost_statistics
+from harebell.broker.queues import length_limit
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.protocol.v091 import Content, methods as m
 from harebell.routing.policies import Policy
@@ -227,3 +228,37 @@ def test_priorities_cannot_be_taken_away_alone(kit: NodeKit, client: Client) -> 
     with pytest.raises(Exception, match="drop_lowest_priority_but_no_max_priority_defined"):
         vhost.change_queue("q", {"x-max-priority": None})
     vhost.change_queue("q", {"x-max-priority": None, "x-overflow": None})
+
+
+def test_what_returns_while_a_new_limit_is_enforced_in_slices(kit: NodeKit, client: Client) -> None:
+    client.declare(x_queue_type="quorum")
+    for number in range(1000):
+        client.publish("q", b"%d" % number)
+    assert client.get(no_ack=False)
+    kit.stopwatch.step = 1.0
+    kit.node.vhosts["/"].policies.set(Policy("/", "p", ".", {"max-length": 10}))
+    before = kit.node.vhosts["/"].queues["q"].message_count
+    client.send(1, m.BasicNack(1, requeue=True))
+    assert client.count() > before - 200, "the rest is dropped in slices"
+    kit.node.batch.slices.finish()
+    kit.stopwatch.step = 0.0
+    assert bodies(client) == [b"%d" % number for number in range(990, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("share", "died"), [(length_limit.RETURNED, [3, 2, 1, 0]), (2, [1, 0, 2, 3])], ids=["one share", "more"]
+)
+def test_what_returns_beyond_a_quorum_limit(
+    client: Client, monkeypatch: pytest.MonkeyPatch, share: int, died: list[int]
+) -> None:
+    monkeypatch.setattr(length_limit, "RETURNED", share)
+    client.declare("dead")
+    client.declare(x_queue_type="quorum", x_max_length=2, x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    for number in range(4):
+        client.publish("q", b"%d" % number)
+        assert client.get(no_ack=False)
+    client.publish("q", b"4")
+    client.publish("q", b"5")
+    client.send(1, m.BasicNack(0, multiple=True, requeue=True))
+    assert bodies(client) == [b"4", b"5"]
+    assert bodies(client, "dead") == [b"%d" % number for number in died]

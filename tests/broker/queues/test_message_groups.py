@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harebell.errors import NotImplemented as NotImplemented540
-from harebell.protocol.v091 import Content, FieldValue, methods as m
+from harebell.protocol.v091 import Content, FieldValue, Table, methods as m
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
 from tests.fixtures.profiles import scaled
@@ -224,6 +225,29 @@ def test_a_purge_leaves_who_holds_what(client: Client) -> None:
     assert delivered(client) == ["one:a1"]
     client.send(1, m.BasicAck(1))
     assert delivered(client) == ["one:a3"]  # free now, so it is a matter of turns
+
+
+@pytest.mark.parametrize("arguments", [None, {"x-selector": "g <> 'a'"}], ids=["", "selector"])
+def test_a_purge_of_many_groups_in_slices(kit: NodeKit, client: Client, arguments: Table | None) -> None:
+    declare(client)
+    consume(client, "one", arguments=arguments)
+    for number in range(1200):
+        put(client, f"a{number}", f"g{number}")
+    assert delivered(client) == ["one:a0"]
+    queue: Any = kit.node.vhosts["/"].queues["q"]
+    kit.stopwatch.step = 1.0
+    client.send(1, m.QueuePurge("q"))
+    assert len(queue.groups._groups) == 1
+    lines = sum(type(each).__name__ == "_Line" for each in gc.get_objects())
+    assert lines >= 1199, "they are freed in slices"
+    kit.node.batch.slices.finish()
+    client.receive()
+    assert [answer.message_count for answer in client.take(m.QueuePurgeOk)] == [1199]
+    kit.stopwatch.step = 0.0
+    put(client, "b0", "g0")
+    put(client, "b1", "g1")
+    client.send(1, m.BasicAck(1))
+    assert delivered(client) == ["one:b0"]
 
 
 def test_an_overdue_group_goes_to_another(kit: NodeKit) -> None:

@@ -131,8 +131,14 @@ def _ready(queue: Queue, skip: int = 0) -> Generator[Held | None, None, None]:
         yield None
     with Walk(queue) as walk:
         count = 0
-        while (held := walk.next()) is not None:
-            yield held
+        while True:
+            if queue.is_enriching:
+                for _ in queue.finishing_enriching():
+                    yield None
+            if (held := walk.next()) is None:
+                return
+            if not walk.was_passed(held):
+                yield held
             count += 1
             if not count % STEP:
                 yield None

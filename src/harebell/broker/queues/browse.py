@@ -3,8 +3,8 @@
 `basic.consume` with the argument `x-browse` gets a view of the queue instead of the queue. The view shows the ready
 messages in the order of their delivery, and then new ones; with "once" it stops at the first message published after it
 began, and its consumer is cancelled. It only goes forward: it shows no message that returns to a place before the last
-one shown, nor one that left before its turn. The queue ignores the consumer in turns, x-expires, auto-delete, exclusive
-use and counts.
+one shown, nor one that left before its turn, and none twice when messages move to other levels of priority. The queue
+ignores the consumer in turns, x-expires, auto-delete, exclusive use and counts.
 
 Entering a queue in its middle takes time (a deque or an ordered dictionary must be walked through), so the view reads
 ahead more messages the further it had to walk, and checks at each one's turn whether it is still ready. What a
@@ -14,7 +14,7 @@ consumer's selector does not want is passed over.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Final, Self
@@ -26,7 +26,7 @@ from harebell.broker.queues.consumer import Consumer, Getter
 from harebell.broker.queues.selection.facts import HeldFacts
 from harebell.broker.queues.turns import Consumers
 from harebell.errors import PreconditionFailed
-from harebell.routing.settings import QueueSettings
+from harebell.routing.settings import MAX_PRIORITY, QueueSettings
 
 __all__ = ["BROWSE", "View", "Walk"]
 
@@ -43,16 +43,18 @@ class Walk:
 
     `until` is the position of the first message that is not shown; None: new ones are shown too. As a context it is for
     one who looks once, in steps: it shows what is there at the beginning, and knows of what comes back meanwhile.
+
+    It reads one form of contents: while the source is enriching, `next` must not be called.
     """
 
     def __init__(self, source: ClassicQueue) -> None:
         self.source = source
         self.until: int | None = None
         self.consumers = Consumers(single=False)  # none
-        self._cursors: dict[int, _Cursor] = {}  # by priority
+        self._cursors: dict[int, _Cursor] = {}  # by level
+        self._floors: list[int] | None = None  # by priority: what had other levels was passed up to these positions
 
     def __enter__(self) -> Self:
-        self.source.finish_enriching()  # a cursor reads one form of contents
         self.until = self.source.contents.end
         self.source.views.append(self)
         return self
@@ -61,7 +63,7 @@ class Walk:
         self.source.views.remove(self)
 
     def next(self) -> Held | None:
-        """The next message, which counts as shown; None when there is no more."""
+        """The next message, which counts as shown unless it `was_passed`; None when there is no more."""
         backlog = self.source.backlog
         for level in range(backlog.top if backlog is not None else 0, -1, -1):
             if level not in self._cursors:
@@ -70,6 +72,20 @@ class Walk:
             if held is not None:
                 return held
         return None
+
+    def was_passed(self, held: Held) -> bool:
+        """Whether a message had its turn before the queue had other levels."""
+        return self._floors is not None and held.position < self._floors[held.message.content.priority]
+
+    def releveled(self, levels: Sequence[int] | None) -> None:
+        """Note that the messages of each priority were on these levels (None: on one), and are on others now."""
+        floors = self._floors or [0] * (MAX_PRIORITY + 1)
+        for priority, floor in enumerate(floors):
+            cursor = self._cursors.get(0 if levels is None else levels[priority])
+            if cursor is not None:
+                floors[priority] = max(floor, cursor.passed)
+        self._floors = floors
+        self._cursors.clear()
 
     def refresh(self, highest: int | None = None) -> None:
         """Note that messages came back, none to a place above `highest`; None: the contents have another form."""
@@ -100,7 +116,6 @@ class View(Queue):
         super().add_consumer(consumer)
         if consumer.arguments[BROWSE] == "once":
             self._walk.until = self.source.contents.end
-        self.source.finish_enriching()  # a view reads one form of contents
         self.source.views.append(self)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -116,6 +131,8 @@ class View(Queue):
         """Show messages up to the consumer's window, for one share of time."""
         if not self.source.drop_expired():
             return False
+        if self.source.is_enriching:  # the view is scheduled when that is done
+            return True
         share = self.batch.slices.share.begin()
         for consumer in tuple(self.consumers):
             while consumer.room() > 0:
@@ -125,7 +142,9 @@ class View(Queue):
                         self.remove_consumer(consumer)
                         consumer.cancelled_by_broker()
                     return True
-                if consumer.selector is None or consumer.selector.wants(HeldFacts(held, self.timers)):
+                if not self._walk.was_passed(held) and (
+                    consumer.selector is None or consumer.selector.wants(HeldFacts(held, self.timers))
+                ):
                     consumer.show(held)
                 if share.spend(SHOWN if consumer.selector is None else SHOWN + consumer.selector.steps):
                     return False
@@ -134,6 +153,10 @@ class View(Queue):
     def refresh(self, highest: int | None = None) -> None:
         """Note that messages came back, none to a place above `highest`; None: the contents have another form."""
         self._walk.refresh(highest)
+
+    def releveled(self, levels: Sequence[int] | None) -> None:
+        """Note that the messages of each priority were on these levels (None: on one), and are on others now."""
+        self._walk.releveled(levels)
 
     def check_negative(self, methods: str, requeue: bool) -> None:
         """Refuse a drop: nothing was taken. A requeue is allowed, because clients do it when they close."""
@@ -163,13 +186,13 @@ class View(Queue):
 
 
 class _Cursor:
-    """A place among the messages of one priority, after the last one shown: position `_passed`."""
+    """A place among the messages of one priority, after the last one shown: position `passed`."""
 
-    __slots__ = ("_ahead", "_level", "_passed", "_read")
+    __slots__ = ("_ahead", "_level", "_read", "passed")
 
     def __init__(self, level: int) -> None:
         self._level = level
-        self._passed = self._read = 0  # positions; the messages between them are in _ahead
+        self.passed = self._read = 0  # positions; the messages between them are in _ahead
         self._ahead: deque[Held] = deque()
 
     def next(self, source: ClassicQueue, until: int | None) -> Held | None:
@@ -179,7 +202,7 @@ class _Cursor:
             while self._ahead and self._ahead[0].position < end:
                 held = self._ahead.popleft()
                 if source.contents.is_ready(held):  # otherwise it may return, and was not shown
-                    self._passed = held.position + 1
+                    self.passed = held.position + 1
                     return held
             if self._ahead or self._read >= end:
                 return None
@@ -196,9 +219,9 @@ class _Cursor:
         self._read = end if len(found) < limit else found[-1].position + 1
 
     def refresh(self, highest: int | None) -> None:
-        if highest is None or highest >= self._passed:
+        if highest is None or highest >= self.passed:
             self._ahead.clear()
-            self._read = self._passed
+            self._read = self.passed
 
 
 def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:

@@ -18,7 +18,7 @@ it: contents, expiry, limits, dead letters, selectors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -72,6 +72,9 @@ class Viewer(Protocol):
     def refresh(self, highest: int | None = None) -> None:
         """Note that messages came back, none to a place above `highest`; None: the contents have another form."""
 
+    def releveled(self, levels: Sequence[int] | None) -> None:
+        """Note that the messages of each priority were on these levels (None: on one), and are on others now."""
+
     def forget(self) -> None: ...
 
 
@@ -101,7 +104,7 @@ class ClassicQueue(Queue):
         self._plain = True  # without a backlog and a journal
         self._writes_later = False  # whether a work will let the journal be flushed once more
         self._levels = levels(settings)  # by the priority of a message; None: one for all
-        self._leveled = self._levels  # of the backlog
+        self._leveled = self._levels  # of the backlog; others than `_levels` only while it is being made
         self._refused: dict[int, int] = {}  # how many consumers' frames a message did not fit, by its position
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
@@ -164,21 +167,31 @@ class ClassicQueue(Queue):
 
     def _enrich(self, enriching: Enriching) -> Steps[None]:
         while self._enriching is enriching and not self.deleted and not enriching.move(MOVED):
-            if not self.views:  # a view reads one form
-                yield
+            yield
         if self._enriching is enriching and not self.deleted:
             self._enriched(enriching)
 
-    def finish_enriching(self) -> None:
-        """Do the rest of `enrich` now."""
+    @property
+    def is_enriching(self) -> bool:
+        """Whether the messages are in two forms, because `enrich` is under way."""
+        return self._enriching is not None and not self.deleted
+
+    def finishing_enriching(self) -> Steps[None]:
+        """Do the rest of `enrich`, in steps."""
         if self._enriching is not None:
-            complete(self._enrich(self._enriching))
+            yield from self._enrich(self._enriching)
+
+    def finish_enriching(self) -> None:
+        """Do the rest of `enrich` now: the broker starts."""
+        complete(self.finishing_enriching())
 
     def _enriched(self, enriching: Enriching) -> None:
         """Use the backlog from now on: all messages are in it."""
         backlog, self._enriching = enriching.backlog, None
         backlog.end = self.line.end
         self.use_backlog(backlog)
+        if backlog.top:
+            self._views_releveled(None)
         self._relevel(self.settings)
         self.notify_enqueued()
         self._arm_expiry()
@@ -200,16 +213,22 @@ class ClassicQueue(Queue):
         for view in self.views:
             view.refresh(max(positions, default=None))
 
+    def _views_releveled(self, levels: Sequence[int] | None) -> None:
+        for view in self.views:
+            view.releveled(levels)
+
     def reconfigure(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self._relevel(settings)
         if not is_plain(settings):
             self.enrich()
-        self._relevel(settings)
         super().reconfigure(settings)
         self._equip()
 
     def _relevel(self, settings: QueueSettings) -> None:
         self._levels = levels(settings)
         if self.backlog is not None and self._leveled != self._levels:
+            self._views_releveled(self._leveled)
             self._leveled = self._levels
             self.backlog.relevel(settings.max_priority or 0, lambda held: self._priority(held.message))
             if self.selecting is not None:
@@ -288,7 +307,7 @@ class ClassicQueue(Queue):
         return self.timers.now() + min(ttls) if ttls else 0
 
     def _priority(self, message: Message) -> int:
-        return 0 if self._levels is None else self._levels[message.content.priority]
+        return 0 if self._leveled is None else self._leveled[message.content.priority]
 
     def can_deliver(self, message: Message) -> bool:
         self.deliver()

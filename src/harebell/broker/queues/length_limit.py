@@ -28,7 +28,8 @@ __all__ = ["LengthLimit"]
 log = logging.getLogger("harebell.broker.queue")
 
 UNLIMITED: Final = 1 << 62
-SHARE: Final = 64  # messages dropped in one step
+SHARE: Final = 64  # messages dropped in one step,
+RETURNED: Final = 512  # and of those that return together: as many as return in one step
 
 
 class LengthLimit(QueueDecorator):
@@ -90,13 +91,14 @@ class LengthLimit(QueueDecorator):
         if queue.type != "quorum":
             if self._drops:
                 self._drop_beyond()
-        elif self._drops and self._over() and queue.backlog is not None:
+        elif self._drops and not self._dropping and self._over() and queue.backlog is not None:
             queue.deliver()
             over: list[Held] = []
-            while self._over() and (held := queue.backlog.pop()) is not None:
+            while len(over) < RETURNED and self._over() and (held := queue.backlog.pop()) is not None:
                 over.append(held)
             for held in reversed(over):
                 queue.drop(held, "maxlen")
+            self._drop_beyond()
 
     def settings_changed(self) -> None:
         self._set_limits()

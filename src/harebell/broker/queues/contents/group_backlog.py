@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from harebell.broker.message import Held, Message
 from harebell.broker.queues.contents.backlog import Backlog
 from harebell.broker.queues.contents.group_lines import Group, GroupHeld, GroupLines, Holder
-from harebell.broker.queues.contents.removed import Removed
+from harebell.broker.queues.contents.removed import Entries, Removed
 from harebell.broker.swept import SLACK
 from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing.table_values import canonical
@@ -27,6 +27,7 @@ class GroupBacklog(Backlog):
         self._header = header
         self._name = bytes([len(name := header.encode())]) + name
         self._groups: dict[Hashable | None, Group] = {}
+        self._held: dict[Hashable | None, Group] = {}  # those of `_groups` that have holders
         self._holds: dict[Holder, int] = {}  # number of groups
         self.lines = GroupLines(self._groups)
         self.others: list[GroupLines] = []
@@ -77,12 +78,12 @@ class GroupBacklog(Backlog):
 
     def remove_all(self) -> Removed:
         """Remove the ready messages; consumers still hold their groups."""
-        removed = super().remove_all()
-        for key, group in tuple(self._groups.items()):
-            if group.holder is None:
-                del self._groups[key]
+        others = [Entries(self._groups), *self.lines.containers()]
+        for lines in self.others:
+            others += lines.containers()
+        self._groups = self._held.copy()
         self.lines = GroupLines(self._groups)
-        return removed
+        return super().remove_all().and_then(Removed(0, (), others))
 
     def _group_of(self, message: Message) -> Hashable | None:
         frames = message.content.frames
@@ -122,6 +123,7 @@ class GroupBacklog(Backlog):
         group.out += 1
         if group.holder is None:
             group.holder = holder
+            self._held[key] = group
             self._holds[holder] = self._holds.get(holder, 0) + 1
             self._relist(key)
 
@@ -135,6 +137,7 @@ class GroupBacklog(Backlog):
         if group.out:
             return
         holder, group.holder = group.holder, None
+        del self._held[held.group]
         assert holder is not None
         self._holds[holder] -= 1
         if not self._holds[holder]:

@@ -5,14 +5,14 @@ The queue has forgotten them already: their number does not count any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Hashable, Sequence
+from typing import Any, Final, Protocol
 
 from harebell.broker.message import Held
 from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.journal import Journal
 
-__all__ = ["Removed"]
+__all__ = ["Entries", "Removed"]
 
 STEP: Final = 512  # messages
 
@@ -25,10 +25,23 @@ class Line(Protocol):
 
 
 class Container(Protocol):
-    """A deque or a list of objects that need no settlement."""
+    """A deque or a list of objects that need no settlement, or the entries of a dict (`Entries`)."""
 
     def __len__(self) -> int: ...
     def pop(self) -> object: ...
+
+
+class Entries:
+    """The entries of a dict, as a container."""
+
+    def __init__(self, entries: dict[Hashable, Any]) -> None:
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def pop(self) -> object:
+        return self._entries.popitem()
 
 
 class Removed:
