@@ -243,6 +243,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/sessions/core/subscription.py": "client/sessions/test_consumer.py",
     "client/sessions/core/transport.py": "client/sessions/core/test_session.py",
     "client/sessions/descriptions.py": "client/sessions/test_session.py",
+    "client/seconds.py": "client/transport/test_deadlines.py",
     "client/sessions/messages.py": "client/sessions/test_session.py",
     "client/sessions/publish_many.py": "client/sessions/test_session.py",
     "client/sessions/recovery.py": "client/sessions/test_connection.py",
