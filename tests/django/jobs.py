@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -33,6 +34,33 @@ def fail(context: Any, times: int) -> str:
 
 @task  # type: ignore[untyped-decorator]
 def leave() -> None:
+    raise SystemExit("a task")
+
+
+@task  # type: ignore[untyped-decorator]
+def stop_iteration() -> None:
+    next(iter([]))
+
+
+@task  # type: ignore[untyped-decorator]
+async def stop_async_iteration() -> None:
+    raise StopAsyncIteration
+
+
+@task  # type: ignore[untyped-decorator]
+async def cancelled_itself() -> None:
+    inner = asyncio.ensure_future(asyncio.sleep(60))
+    inner.cancel()
+    await inner
+
+
+@task  # type: ignore[untyped-decorator]
+def cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+@task  # type: ignore[untyped-decorator]
+async def leave_async() -> None:
     raise SystemExit("a task")
 
 

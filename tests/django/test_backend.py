@@ -103,6 +103,43 @@ def test_whatever_a_task_raises_or_returns(configure: Configure, work: Work) -> 
     assert finished(odd).errors[-1].exception_class is TypeError
 
 
+@pytest.mark.parametrize("job", [
+    jobs.stop_iteration, jobs.stop_async_iteration, jobs.cancelled_itself, jobs.cancelled, jobs.leave, jobs.leave_async,
+], ids=lambda job: str(job.name))  # fmt: skip
+def test_what_ends_loops_and_threads_elsewhere_is_the_tasks_own_error(
+    configure: Configure, work: Work, job: Any
+) -> None:
+    """It takes no slot of the worker's."""
+    backend = configure(attempts=2, backoff=0.1)
+    worker = work(backend, concurrency=1, prefetch=1)
+    bad = [job.enqueue() for _ in range(3)]
+    good = jobs.add.enqueue(1, 2)
+    assert finished(good).return_value == 3
+    assert {finished(each).status for each in bad} == {FAILED}
+    wait_for(lambda: worker.process.running == 0 and not worker.process.has_threads)
+
+
+@pytest.mark.parametrize("results", ["cache", None])
+def test_a_receiver_that_fails_repeats_no_task(configure: Configure, work: Work, results: str | None) -> None:
+    backend = configure(results=results)
+    jobs.order.clear()
+
+    def receive(**kwargs: Any) -> None:
+        raise ValueError("a receiver")
+
+    for signal in (signals.task_started, signals.task_finished):
+        signal.connect(receive)
+    try:
+        worker = work(backend)
+        for number in range(3):
+            jobs.note.enqueue(number)
+        wait_for(lambda: worker.process.counts["succeeded"] == 3)
+    finally:
+        for signal in (signals.task_started, signals.task_finished):
+            signal.disconnect(receive)
+    assert sorted(jobs.order) == [0, 1, 2]
+
+
 def test_priorities_and_queues(configure: Configure, work: Work) -> None:
     backend = configure()
     jobs.order.clear()
@@ -303,6 +340,37 @@ def test_the_outbox(configure: Configure, work: Work) -> None:
     assert jobs.order == ["committed"]
 
 
+def test_a_task_that_can_never_be_published_holds_up_no_other(configure: Configure, work: Work) -> None:
+    long = "q" * 250  # with the prefix it is no name
+    backend = configure(enqueue="outbox", results="database", queues=())
+    jobs.order.clear()
+    with transaction.atomic():
+        bad, good = jobs.note.using(queue_name=long).enqueue("bad"), jobs.note.enqueue("good")
+    assert OutboxTask.objects.count() == 0
+    assert finished(bad).status == FAILED
+    assert issubclass(bad.errors[0].exception_class, errors.HarebellError)
+    work(configure(results="database", prefix=backend.settings.prefix))
+    assert finished(good).status == SUCCESSFUL
+    assert jobs.order == ["good"]
+
+
+def test_the_outbox_is_relayed_while_tasks_fill_all_threads(
+    configure: Configure, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harebell.django.worker.process.RELAY_SECONDS", 0.02)
+    backend = configure(enqueue="outbox", results="database")
+    jobs.gate.clear()
+    worker = work(backend, concurrency=1)
+    try:
+        jobs.wait.enqueue()
+        wait_for(lambda: worker.process.running == 1)
+        outbox.store(backend_record(backend), None)
+        wait_for(lambda: OutboxTask.objects.count() == 0)
+        assert worker.process.running == 1
+    finally:
+        jobs.gate.set()
+
+
 def test_the_outbox_without_a_broker(configure: Configure, work: Work) -> None:
     """The row stays, and a worker publishes it."""
     backend = configure(enqueue="outbox", results="database", url="amqp://127.0.0.1:9/", timeout=0.3)
@@ -350,13 +418,17 @@ def test_what_is_relayed_twice_is_run_once(configure: Configure, work: Work) -> 
     with transaction.atomic():
         outbox.store(backend_record(backend), None)
         with pytest.raises(errors.ConnectionLost), transaction.atomic():
-            outbox.relay("default", publish)
-    assert outbox.relay("default", publish) == 1
+            outbox.relay("default", publish, unexpected)
+    assert outbox.relay("default", publish, unexpected) == 1
     assert len(published) == 2
     work(backend, concurrency=1)
     after = jobs.note.enqueue("after")
     finished(after)
     assert jobs.order.count("twice") == (1 if is_harebell(backend) else 2)
+
+
+def unexpected(record: dict[str, Any], error: errors.HarebellError) -> None:
+    raise AssertionError(record) from error
 
 
 def backend_record(backend: Any) -> dict[str, Any]:
@@ -436,7 +508,7 @@ def test_signals(configure: Configure, work: Work) -> None:
     assert sorted(told) == [("task_enqueued", "READY"), ("task_finished", "SUCCESSFUL"), ("task_started", "RUNNING")]
 
 
-def test_a_stop_drains(configure: Configure) -> None:
+def test_a_stop_drains(configure: Configure, broker_url: str) -> None:
     """What runs is finished, what was fetched in advance goes back."""
     backend = configure()
     jobs.gate.clear()
@@ -446,7 +518,9 @@ def test_a_stop_drains(configure: Configure) -> None:
     wait_for(lambda: worker.process.running == 1)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
-    time.sleep(0.2)
+    with connect(broker_url) as client, client.channel() as channel:
+        queue = Names(backend.settings.prefix).queue("default")
+        wait_for(lambda: channel.message_count(queue) == len(waiting))  # while the first one runs
     assert stopping.is_alive()
     jobs.gate.set()
     stopping.join(60)

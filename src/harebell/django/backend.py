@@ -115,12 +115,19 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
         object.__setattr__(result, "finished_at", timezone.now())
         self.results.save(record_of(result))
 
+    def _refused(self, record: dict[str, Any], error: HarebellError) -> None:
+        logger.error("task %s of the outbox can't be published: %s", record["id"], error)
+        try:
+            self._failed(result_of(record), error)
+        except UnknownTask:
+            pass  # of another version of the program: nobody here waits for it
+
     def relay_outbox(self) -> int:
         """Publish what waits in the outbox; how many. A broker that is away leaves it there, for a worker."""
         try:
             for queue in self.queues or ["default"]:
                 self._run_here(queue)
-            return outbox.relay(self.alias, self.publisher.publish)
+            return outbox.relay(self.alias, self.publisher.publish, self._refused)
         except HarebellError as error:
             logger.warning("tasks wait in the outbox: %s", error)
             return 0

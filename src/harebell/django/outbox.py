@@ -13,11 +13,15 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from harebell.client.patterns.outbox import is_final
+from harebell.errors import HarebellError
+
 __all__ = ["relay", "store"]
 
 AT_ONCE: Final = 100  # rows that are read together
 
 Publish = Callable[..., None]
+Refused = Callable[[dict[str, Any], HarebellError], None]
 
 
 def store(record: dict[str, Any], run_after: Any) -> None:
@@ -27,8 +31,12 @@ def store(record: dict[str, Any], run_after: Any) -> None:
     OutboxTask.objects.create(backend=record["backend"], record=json.dumps(record), run_after=run_after)
 
 
-def relay(backend: str, publish: Publish) -> int:
-    """Publish the tasks of one backend that wait in the outbox; how many. Raises what `publish` raises."""
+def relay(backend: str, publish: Publish, refused: Refused) -> int:
+    """Publish the tasks of one backend that wait in the outbox; how many.
+
+    A task that can never be published leaves it too, and `refused` is called with its record and the error. Raises what
+    `publish` raises otherwise: the rest waits.
+    """
     from harebell.django.models import OutboxTask
 
     count = 0
@@ -39,6 +47,12 @@ def relay(backend: str, publish: Publish) -> int:
                 if not OutboxTask.objects.filter(id=row.id).delete()[0]:
                     continue
                 delay = 0.0 if row.run_after is None else (row.run_after - timezone.now()).total_seconds()
-                publish(json.loads(row.record), delay=delay)
-                count += 1
+                record = json.loads(row.record)
+                try:
+                    publish(record, delay=delay)
+                    count += 1
+                except HarebellError as error:
+                    if not is_final(error):
+                        raise
+                    refused(record, error)
     return count

@@ -75,6 +75,11 @@ class WorkerProcess:
         return len(self._tasks)
 
     @property
+    def has_threads(self) -> bool:
+        """Whether a thread runs something, be it for a task that was given up."""
+        return bool(self._runner.at_work)
+
+    @property
     def is_ready(self) -> bool:
         connected = self._broker is not None and self._broker.connection.is_open
         return connected and len(self._consuming) == len(self._readers) > 0
@@ -150,7 +155,11 @@ class WorkerProcess:
             await broker.declare_dead()
 
         async def take(delivery: Delivery) -> None:
-            await slots.acquire()  # a task that is not begun goes back when the consumer is cancelled
+            try:
+                await slots.acquire()
+            except asyncio.CancelledError:
+                delivery.nack(requeue=True)  # a task that is not begun goes back at once
+                raise
             task = asyncio.create_task(self._process(broker, delivery, slots))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -273,14 +282,13 @@ class WorkerProcess:
 
     async def _relay(self) -> None:
         """Publish what other processes have left in the outbox, and delete old results."""
-        loop = asyncio.get_running_loop()
         clean = getattr(self._backend.results, "clean", None)
         while True:
             try:
                 if self._options.enqueue == "outbox":
-                    await loop.run_in_executor(self._threads, call, self._backend.relay_outbox)
+                    await asyncio.to_thread(call, self._backend.relay_outbox)  # tasks may fill the threads of tasks
                 if clean is not None:
-                    await loop.run_in_executor(self._threads, call, clean)
+                    await asyncio.to_thread(call, clean)
             except asyncio.CancelledError:
                 raise
             except Exception:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from inspect import iscoroutinefunction
 from traceback import format_exception
 from typing import Any, Final
@@ -34,6 +34,7 @@ class Runner:
     sender   the backend's class, which sends the signals
     results  where records are kept
     threads  in which synchronous tasks run
+    at_work  what runs in them, also of a task that was given up
     """
 
     def __init__(self, sender: type[Any], results: Results, threads: Executor, worker_id: str, attempts: int) -> None:
@@ -42,12 +43,11 @@ class Runner:
         self._threads = threads
         self._worker_id = worker_id
         self._attempts = attempts
+        self.at_work: set[Future[Any]] = set()
 
     async def run(self, result: Any, attempt: int) -> dict[str, Any]:
         """Run a task; its record afterwards, whose status is READY when it is to be tried again."""
-        loop = asyncio.get_running_loop()
-        in_thread = _in(loop, self._threads)
-        await in_thread(self._begin, result)
+        await self._in_thread(self._begin, result)
         error: BaseException | None = None
         try:
             task = result.task
@@ -55,13 +55,20 @@ class Runner:
             if iscoroutinefunction(task.func):
                 value = await task.func(*arguments, *result.args, **result.kwargs)
             else:
-                value = await in_thread(call, task.func, [*arguments, *result.args], result.kwargs)
-            object.__setattr__(result, "_return_value", normalize_json(value))
-        except asyncio.CancelledError:
-            raise  # the worker is killed: the broker delivers the task again
+                value, error = await self._in_thread(_outcome, task.func, [*arguments, *result.args], result.kwargs)
+            if error is None:
+                object.__setattr__(result, "_return_value", normalize_json(value))
         except BaseException as failed:
+            if isinstance(failed, asyncio.CancelledError) and _is_cancelled():
+                raise  # the worker is killed: the broker delivers the task again
             error = failed
-        return dict(await in_thread(self._end, result, error, attempt))
+        return dict(await self._in_thread(self._end, result, error, attempt))
+
+    def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        future = self._threads.submit(function, *arguments)
+        self.at_work.add(future)
+        future.add_done_callback(self.at_work.discard)
+        return asyncio.wrap_future(future)
 
     def _begin(self, result: Any) -> None:
         now = timezone.now()
@@ -72,7 +79,7 @@ class Runner:
         result.worker_ids.append(self._worker_id)
         close_old_connections()
         self._results.save(record_of(result))
-        signals.task_started.send(sender=self._sender, task_result=result)
+        signals.task_started.send_robust(sender=self._sender, task_result=result)
 
     def _end(self, result: Any, error: BaseException | None, attempt: int) -> dict[str, Any]:
         status = base.TaskResultStatus.SUCCESSFUL
@@ -81,7 +88,7 @@ class Runner:
             path = f"{kind.__module__}.{kind.__qualname__}"
             text = "".join(format_exception(error))[-MAX_TRACEBACK:]
             result.errors.append(base.TaskError(exception_class_path=path, traceback=text))
-            again = attempt < self._attempts and isinstance(error, Exception)
+            again = attempt < self._attempts and isinstance(error, Exception | asyncio.CancelledError)
             status = base.TaskResultStatus.READY if again else base.TaskResultStatus.FAILED
         object.__setattr__(result, "status", status)
         if status != base.TaskResultStatus.READY:
@@ -96,22 +103,28 @@ class Runner:
         return record
 
     def _finished(self, result: Any, error: BaseException | None) -> None:
+        """Tell the receivers of the signal. What one raises is logged: the task is done, and must not run again."""
         if error is None:
-            signals.task_finished.send(self._sender, task_result=result)
+            signals.task_finished.send_robust(self._sender, task_result=result)
             return
         try:
             raise error  # Django's own receiver logs the exception that is being handled
         except BaseException:
-            signals.task_finished.send(self._sender, task_result=result)
+            signals.task_finished.send_robust(self._sender, task_result=result)
 
 
-def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any]:
-    """What runs a function in one of the threads, and is awaited."""
+def _is_cancelled() -> bool:
+    """Whether this asyncio task was cancelled; a task of Django's may have raised CancelledError by itself."""
+    here = asyncio.current_task()
+    return here is not None and here.cancelling() > 0
 
-    def in_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        return loop.run_in_executor(threads, function, *arguments)
 
-    return in_thread
+def _outcome(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a task gives, and what it raises: as values, because StopIteration does not come out of a future."""
+    try:
+        return call(function, arguments, kwargs), None
+    except BaseException as error:
+        return None, error
 
 
 def call(function: Callable[..., Any], arguments: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
