@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harebell.broker.connections import base
 from harebell.broker.connections.settling import SHARE
+from harebell.broker.v091 import unacked
 from harebell.broker.v091.unacked import Unacked
 from harebell.errors import PreconditionFailed
 from harebell.protocol.v091 import methods as m
@@ -156,6 +157,69 @@ def test_rejected_deliveries_are_dead_lettered_a_few_at_a_time(kit: NodeKit, cli
     ]
 
 
+def in_transaction(kit: NodeKit, client: Client, count: int) -> None:
+    """Deliver messages to the client, which acknowledges each in a transaction."""
+    client.declare()
+    for number in range(count):
+        client.publish("q", b"%d" % number)
+    client.call(m.TxSelect(), m.TxSelectOk)
+    client.send(1, m.BasicConsume("q", "c"))
+    assert len(client.deliveries()) == count
+    for tag in [*range(1, count, 2), *range(2, count + 1, 2)]:
+        client.send(1, m.BasicAck(tag))
+    client.events.clear()
+
+
+@pytest.mark.parametrize("step", [0.0, 1.0], ids=["at once", "in slices"])
+def test_a_rollback_of_many_acknowledgements(kit: NodeKit, client: Client, step: float) -> None:
+    other = kit.client()
+    in_transaction(kit, client, 1200)
+    kit.stopwatch.step = step
+    client.send(1, m.TxRollback())
+    assert bool(client.take(m.TxRollbackOk)) == (not step)
+    other.publish("q", b"new")
+    kit.node.batch.slices.finish()
+    client.receive()
+    assert bool(client.take(m.TxRollbackOk)) == bool(step)
+    kit.stopwatch.step = 0.0
+    assert client.deliveries() == [(1201, False, b"new")]
+    client.send(1, m.BasicAck(1200, multiple=True))
+    client.call(m.TxCommit(), m.TxCommitOk)
+    client.send(1, m.ChannelClose(200, "bye", 0, 0))
+    assert other.count() == 1
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+@pytest.mark.parametrize("end", [close_the_channel, leave])
+def test_the_end_of_a_channel_with_many_acknowledgements_in_a_transaction(
+    kit: NodeKit, client: Client, end: Callable[[NodeKit, Client], None], rolled_back: bool
+) -> None:
+    other = kit.client()
+    in_transaction(kit, client, 1200)
+    kit.stopwatch.step = 1.0
+    if rolled_back:
+        client.send(1, m.TxRollback())
+    end(kit, client)
+    assert other.count() < 1200, "it takes more slices"
+    kit.node.batch.slices.finish()
+    kit.stopwatch.step = 0.0
+    got = [message.body for _ in range(1200) if (message := other.get()) is not None]
+    assert got == [b"%d" % number for number in range(1200)]
+
+
+def test_a_channel_that_the_broker_closes_while_it_rolls_back(kit: NodeKit, client: Client) -> None:
+    in_transaction(kit, client, 1200)
+    kit.stopwatch.step = 1.0
+    client.send(1, m.TxRollback())
+    client.connection.refuse_channel(1, PreconditionFailed("late"))
+    kit.node.batch.slices.finish()
+    kit.stopwatch.step = 0.0
+    client.receive()
+    assert not client.take(m.TxRollbackOk)
+    assert len(client.take(m.ChannelClose)) == 1
+    assert kit.client().count() == 1200
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["deliver", "one", "up to", "all", "shares", "roll back"]), st.integers(0, 60)),
     max_size=60,
@@ -163,22 +227,35 @@ STEPS = st.lists(
 
 
 @pytest.mark.pure
-@settings(max_examples=scaled(100))
-@given(steps=STEPS)
-def test_a_tag_and_multiple_mean_all_that_are_outstanding_up_to_it(steps: list[tuple[str, int]]) -> None:
+@settings(max_examples=scaled(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, share=st.sampled_from([1, 8, SHARE]))
+def test_a_tag_and_multiple_mean_all_that_are_outstanding_up_to_it(
+    monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, int]], share: int
+) -> None:
+    monkeypatch.setattr(unacked, "SHARE", share)
     table, outstanding, last = Unacked(None), list[int](), 0  # type: ignore[arg-type]
     settled: list[dict[int, object]] = []
+
+    def deliver() -> None:
+        nonlocal last
+        last += 1
+        table.entries[last] = (None, None, last, None)  # type: ignore[assignment]
+        outstanding.append(last)
+
     for step, number in steps:
         tag = outstanding[number % len(outstanding)] if outstanding else 0
         if step == "deliver":
             for _ in range(number):
-                last += 1
-                table.entries[last] = (None, None, last, None)  # type: ignore[assignment]
-                outstanding.append(last)
+                deliver()
             continue
         if step == "roll back":
-            table.restore(settled)  # type: ignore[arg-type]
+            table.restore(iter(list(settled)), sum(map(len, settled)))  # type: ignore[arg-type]
             outstanding = sorted([*outstanding, *(each for taken in settled for each in taken)])
+            assert len(table) == len(outstanding)
+            for count, _ in enumerate(table.restoring()):
+                if number % 2 and count < number:
+                    deliver()
+                    assert len(table) == len(outstanding)
             settled.clear()
         elif not outstanding:
             with pytest.raises(PreconditionFailed):

@@ -60,6 +60,7 @@ class TransactionalChannel(Protocol):
     vhost: VirtualHost
 
     connection: Link
+    number: int
 
     @property
     def publisher(self) -> Publisher: ...
@@ -76,11 +77,7 @@ class Transactions:
         self._publisher, self._unacked = channel.publisher, channel.unacked
         self._commits = commits
         self._settlements: list[Settlement] = []
-
-    @property
-    def settled(self) -> int:
-        """The number of deliveries that the current transaction settles."""
-        return sum(len(settlement.taken) for settlement in self._settlements)
+        self.settled = 0  # the number of deliveries that the current transaction settles
 
     def select(self) -> None:
         """Make the channel transactional."""
@@ -94,6 +91,7 @@ class Transactions:
         """Acknowledge or reject now, or at the commit of the transaction."""
         if self._publisher.transaction is not None:
             self._settlements.append(settlement)
+            self.settled += len(settlement.taken)
         elif settlement.positive:
             self._unacked.ack(settlement.taken)
         else:
@@ -103,7 +101,7 @@ class Transactions:
         """Commit the transaction; commit-ok is sent when it is durable."""
         publications = self._publications()
         publisher, batch = self._publisher, self._channel.vhost.batch
-        settlements, self._settlements = self._settlements, []
+        settlements, self._settlements, self.settled = self._settlements, [], 0
         publisher.transaction = []
         commit = yield from self._begin(publications, settlements)
         accepted, stored = True, commit is not None
@@ -128,11 +126,13 @@ class Transactions:
                 yield
         some = bool(publications)
         batch.slices.discard(publications)
-        settled = set[Queue]()
+        settled, rejects = set[Queue](), False
         for settlement in settlements:
+            rejects |= not settlement.positive
             yield from self._settling(settlement, settled, as_unit=commit is not None)
+        batch.slices.discard(settlements)
         batch.cover_earlier()
-        if commit is not None and not (settled and any(not each.positive for each in settlements)):
+        if commit is not None and not (settled and rejects):
             for queue in settled:  # nothing waits for a dead letter
                 queue.sync_settlements()
             settled.clear()
@@ -208,18 +208,31 @@ class Transactions:
         self._channel.vhost.batch.slices.discard(self._publications())
         self._publisher.transaction = []
         self.restore()
+        self._channel.connection.work(self._channel.number, m.TxRollback(), self._rolling_back())
+
+    def _rolling_back(self) -> Work:
+        yield from self._unacked.restoring()
         self._channel.reply(m.TxRollbackOk())
 
     def restore(self) -> None:
-        """Make deliveries that were acknowledged or rejected since the last commit unacknowledged again."""
+        """Make deliveries that were acknowledged or rejected since the last commit unacknowledged again.
+
+        Where these are many, that has only begun (`Unacked.restoring`).
+        """
         if self._settlements:
-            self._unacked.restore(settlement.taken for settlement in self._settlements)
-            self._settlements.clear()
+            self._unacked.restore(_all_taken(self._settlements), self.settled)
+            self._settlements, self.settled = [], 0
 
     def _publications(self) -> list[tuple[Target, Message, tuple[Sink, ...]]]:
         if self._publisher.transaction is None:
             raise PreconditionFailed("channel is not transactional")
         return self._publisher.transaction
+
+
+def _all_taken(settlements: list[Settlement]) -> Iterator[dict[int, Entry]]:
+    """The deliveries of the settlements, which are freed."""
+    while settlements:
+        yield settlements.pop().taken
 
 
 def _shares(taken: dict[int, Entry]) -> Iterator[dict[int, Entry]]:

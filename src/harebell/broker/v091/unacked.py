@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from heapq import merge
 from itertools import islice, takewhile
 from typing import Final, Protocol
 
@@ -41,9 +42,12 @@ class Unacked:
 
     `first`: none below this tag is outstanding. A table whose front was taken is slow to look through from its
     beginning, so that a `multiple` looks for each tag from `first` on, where these are not too many.
+
+    `_restoring` is the work of a long `restore`. Until it is done, `_aside` deliveries are not in `entries`, but new
+    ones are.
     """
 
-    __slots__ = ("_channel", "_turn", "entries", "first", "watched")
+    __slots__ = ("_aside", "_channel", "_restoring", "_turn", "entries", "first", "watched")
 
     def __init__(self, channel: UnackedChannel) -> None:
         self._channel = channel
@@ -51,9 +55,11 @@ class Unacked:
         self.first = 1
         self.watched = False
         self._turn = 0
+        self._restoring: Work | None = None
+        self._aside = 0
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.entries) + self._aside
 
     def take(self, tag: int, multiple: bool) -> dict[int, Entry]:
         """Take deliveries out of the table, to settle them. PreconditionFailed for a tag that is not outstanding."""
@@ -82,8 +88,9 @@ class Unacked:
         """
         if tag and tag not in self.entries:
             raise PreconditionFailed(f"unknown delivery tag {tag}")
-        last = tag or next(reversed(self.entries), 0)
-        return _shares(self, last)
+        if tag == 0 and self._restoring is None:
+            tag = next(reversed(self.entries), 0)
+        return _shares(self, tag)
 
     def shares_of(self, tags: Sequence[int]) -> Iterator[dict[int, Entry]]:
         """Take the deliveries with these tags, where they are outstanding, out of the table, a share at a time."""
@@ -126,13 +133,43 @@ class Unacked:
                 break
         return tags
 
-    def restore(self, settled: Iterable[dict[int, Entry]]) -> None:
-        """Put deliveries back into the table: their transaction was rolled back."""
-        entries = self.entries
-        for taken in settled:
-            entries |= taken
-        self.entries = dict(sorted(entries.items()))
-        self.first = min(self.first, next(iter(self.entries), self.first))
+    def restore(self, settled: Iterator[dict[int, Entry]], count: int) -> None:
+        """Put `count` deliveries back into the table: their transaction was rolled back. Many: `restoring` does it."""
+        self._restoring, self._aside = self._merging(settled), count
+        if len(self) <= SHARE:
+            for _ in self.restoring():
+                pass
+
+    def restoring(self) -> Work:
+        """Do the rest of `restore`, in steps. Until then no delivery may be taken out of the table by its tag."""
+        while self._restoring is not None:
+            yield from self._restoring
+
+    def _merging(self, settled: Iterator[dict[int, Entry]]) -> Work:
+        restored, runs = dict[int, Entry](), list[Iterable[int]]()
+        while run := _run(settled, restored):
+            runs.append(run)
+            yield
+        before, merged = self._set_aside(), dict[int, Entry]()
+        tags = merge(*runs, before)
+        while share := list(islice(tags, SHARE)):
+            for tag in share:
+                entry = restored.pop(tag, None)
+                merged[tag] = before[tag] if entry is None else entry
+            yield
+        while len(self.entries) > SHARE:  # delivered meanwhile: their tags are higher
+            new = iter(self._set_aside().items())
+            while some := list(islice(new, SHARE)):
+                merged.update(some)
+                yield
+        merged |= self.entries
+        self.entries, self._aside, self._restoring = merged, 0, None
+        self.first = min(self.first, next(iter(merged), self.first))
+
+    def _set_aside(self) -> dict[int, Entry]:
+        entries, self.entries = self.entries, {}
+        self._aside += len(entries)
+        return entries
 
     def ack_one(self, tag: int) -> None:
         """Acknowledge one delivery: as `take` and `ack`, without a table for it."""
@@ -214,7 +251,7 @@ class Unacked:
 
         `queues`: those that deliver nothing until all have returned, besides those to which the first ones do.
         """
-        also = queues if len(self.entries) > SHARE else ()
+        also = queues if len(self) > SHARE else ()
         return returning(self.shares(0), lambda taken: self._give_back(taken.values(), True, failed), also)
 
     def redeliver_all(self) -> Work:
@@ -277,7 +314,22 @@ class Unacked:
                 queue.reject(back)
 
 
+def _run(settled: Iterator[dict[int, Entry]], restored: dict[int, Entry]) -> list[int]:
+    """Add about a share of what was settled to `restored`. Returns its tags in order; [] at the end."""
+    run = list[int]()
+    for taken in settled:
+        restored |= taken
+        run += taken
+        if len(run) >= SHARE:
+            break
+    run.sort()
+    return run
+
+
 def _shares(unacked: Unacked, last: int) -> Iterator[dict[int, Entry]]:
+    for _ in unacked.restoring():
+        yield {}
+    last = last or next(reversed(unacked.entries), 0)
     while tags := list(takewhile(lambda tag: tag <= last, islice(unacked.entries, TAKEN))):
         yield from unacked.shares_of(tags)
     unacked.first = max(unacked.first, last + 1)

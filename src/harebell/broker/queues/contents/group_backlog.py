@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from harebell.broker.message import Held, Message
 from harebell.broker.queues.contents.backlog import Backlog
 from harebell.broker.queues.contents.group_lines import Group, GroupHeld, GroupLines, Holder
-from harebell.broker.queues.contents.removed import Entries, Removed
+from harebell.broker.queues.contents.removed import Container, Entries, Removed
 from harebell.broker.swept import SLACK
 from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing.table_values import canonical
@@ -78,7 +78,7 @@ class GroupBacklog(Backlog):
 
     def remove_all(self) -> Removed:
         """Remove the ready messages; consumers still hold their groups."""
-        others = [Entries(self._groups), *self.lines.containers()]
+        others: list[Container] = [Entries(self._groups), *self.lines.containers()]
         for lines in self.others:
             others += lines.containers()
         self._groups = self._held.copy()

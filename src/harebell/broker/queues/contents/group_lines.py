@@ -7,11 +7,11 @@ each holder. Who holds a group is known to all `GroupLines` of a queue, in their
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from harebell.broker.message import Held
 from harebell.broker.queues.contents.backlog import Level
-from harebell.broker.queues.contents.removed import Entries
+from harebell.broker.queues.contents.removed import Container, Entries
 from harebell.broker.swept import SLACK, Heap
 
 __all__ = ["Group", "GroupHeld", "GroupLines", "Holder"]
@@ -88,10 +88,10 @@ class GroupLines:
         """Whether there is a line for this group."""
         return key in self._lines
 
-    def containers(self) -> list[Any]:
+    def containers(self) -> list[Container]:
         """What has the lines, for one who takes all of them."""
-        heaps = [part for heads in (self._free, *self._held.values()) for part in heads.containers()]
-        return [Entries(self._lines), *heaps]
+        heaps = (self._free, *self._held.values())
+        return [Entries(self._lines), *(part for heads in heaps for part in heads.containers())]
 
     def add(self, held: GroupHeld) -> None:
         """Add a message behind all others of its group."""

@@ -12,7 +12,7 @@ from harebell.broker.message import Held
 from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.journal import Journal
 
-__all__ = ["Entries", "Removed"]
+__all__ = ["Container", "Entries", "Removed"]
 
 STEP: Final = 512  # messages
 
