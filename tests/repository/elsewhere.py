@@ -247,6 +247,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/sessions/publish_many.py": "client/sessions/test_session.py",
     "client/sessions/recovery.py": "client/sessions/test_connection.py",
     "client/sessions/statistics.py": "client/sessions/test_harness.py",
+    "client/transport/deadlines.py": "client/test_adversity.py",
     "client/transport/wire.py": "client/transport/test_protocol.py",
     "defaults.py": "client/test_url.py",
     "django/apps.py": "django/test_backend.py",

@@ -47,8 +47,9 @@ from harebell.client.recovery.channel import ChannelRecovery
 from harebell.client.recovery.connection import ConnectionRecovery
 from harebell.client.recovery.requests import Requests
 from harebell.client.recovery.subscriptions import Subscriptions
+from harebell.client.seconds import seconds_of
 from harebell.client.statistics import ChannelStatistics, Tally
-from harebell.client.transport.deadlines import EXPIRED, seconds_of
+from harebell.client.transport.deadlines import EXPIRED
 from harebell.client.transport.protocol import MAX_GATHERED, AsyncCore
 from harebell.protocol.v091 import TableLike, methods as m
 

@@ -12,7 +12,7 @@ from harebell.client.core.outcomes import blames_publishing
 from harebell.client.core.slots import copy_of
 from harebell.client.core.unconfirmed import Batch
 from harebell.client.messages import Confirmation, Returned
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 
 __all__ = ["AwaitedBatch", "Bulk", "Confirmations", "Published"]
 

@@ -31,8 +31,8 @@ from harebell.client.opening import Opening
 from harebell.client.recovery.connection import ConnectionRecovery
 from harebell.client.recovery.features import DEFAULT_FEATURES
 from harebell.client.recovery.policy import Recovery
+from harebell.client.seconds import seconds_of
 from harebell.client.statistics import ConnectionStatistics
-from harebell.client.transport.deadlines import seconds_of
 from harebell.client.transport.dialling import Credentials, Dial, Dialer
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.client.url import ConnectionParameters, hosts_of

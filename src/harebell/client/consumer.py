@@ -26,8 +26,8 @@ from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
 from harebell.client.recovery.subscriptions import Subscriptions
+from harebell.client.seconds import seconds_of
 from harebell.client.starting import start_by_waiting, stop_starting
-from harebell.client.transport.deadlines import seconds_of
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Consumer"]

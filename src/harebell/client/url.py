@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from harebell import errors
-from harebell.client.transport.deadlines import check_seconds
+from harebell.client.seconds import check_seconds
 from harebell.defaults import FRAME_MAX, FRAME_MIN
 from harebell.protocol.v091.codec import MISFITS
 from harebell.protocol.v091.fields import write_table

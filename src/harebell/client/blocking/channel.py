@@ -24,7 +24,7 @@ from harebell.client.blocking.settler import Settler
 from harebell.client.core.unconfirmed import PublishWaiter
 from harebell.client.messages import Confirmation, Delivery, Message, Publication, Returned
 from harebell.client.publish_many import PublishMany
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 from harebell.protocol.v091 import TableLike
 
 if TYPE_CHECKING:

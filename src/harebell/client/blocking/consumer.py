@@ -22,7 +22,7 @@ from harebell.client.callbacks import check_plain
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.recovery.subscription import Subscription
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 
 __all__ = ["Consumer"]
 

@@ -33,7 +33,7 @@ from harebell.client.messages import Publication
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 
 __all__ = ["Outbox", "OutboxEntry", "Relay"]
 

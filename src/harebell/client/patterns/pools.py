@@ -25,7 +25,7 @@ from harebell import errors
 from harebell.client.callbacks import check_callable
 from harebell.client.channel import Channel
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.transport.deadlines import check_seconds, seconds_of
+from harebell.client.seconds import check_seconds, seconds_of
 
 __all__ = ["ChannelPool", "Lease", "Pool", "Pooled"]
 

@@ -39,7 +39,7 @@ from harebell.client.patterns.deduplication import Keys
 from harebell.client.patterns.pending import Pending, Reports
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.publish_many import CHUNK
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 
 __all__ = ["Producer"]
 

@@ -37,7 +37,7 @@ from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery, Message, Returned, copy_of_properties, encoded
 from harebell.client.patterns.codec import Codec, message_of
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 from harebell.protocol.v091 import Properties
 
 __all__ = ["Rpc"]

@@ -50,7 +50,7 @@ from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader, Setup
 from harebell.client.patterns.settlements import OneByOne, Settlements
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.transport.deadlines import check_seconds
+from harebell.client.seconds import check_seconds
 from harebell.protocol.v091 import TableLike
 
 __all__ = ["Workers"]

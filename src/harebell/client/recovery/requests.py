@@ -13,7 +13,7 @@ from harebell import errors
 from harebell.client.core.channel import ChannelCore, Keeper
 from harebell.client.core.slots import Reply, closed
 from harebell.client.recovery.availability import Availability
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 from harebell.client.transport.protocol import AsyncCore, FutureSlot
 from harebell.protocol.v091 import methods as m
 

@@ -19,7 +19,7 @@ from harebell.client.recovery.recorded_topology import Late
 from harebell.client.recovery.requests import Requests
 from harebell.client.recovery.stream_position import OFFSET, Position
 from harebell.client.recovery.subscription import Subscription
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 from harebell.client.transport.protocol import AsyncCore
 from harebell.protocol.v091 import TableLike, methods as m
 

@@ -22,12 +22,12 @@ from harebell import errors
 from harebell.client import events as e
 from harebell.client.opening import Opening
 from harebell.client.recovery.policy import Backoff
+from harebell.client.seconds import seconds_of
 from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.harness import ConnectionHarness
 from harebell.client.sessions.recovery import SessionRecovery
 from harebell.client.sessions.session import Session
 from harebell.client.sessions.statistics import ConnectionStatistics
-from harebell.client.transport.deadlines import seconds_of
 from harebell.client.transport.dialling import Credentials, Dial, Dialer
 from harebell.client.url import ConnectionParameters, hosts_of
 from harebell.protocol.v010 import Map

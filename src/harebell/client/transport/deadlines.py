@@ -1,4 +1,4 @@
-"""The deadlines of one connection's calls, under one timer of the loop; what a `timeout` may be.
+"""The deadlines of one connection's calls, under one timer of the loop.
 
 A timer of the loop's own for each call costs more than a call. Futures that expire at about the same moment share a
 bucket; a call adds its future and takes it out again, and the only timer is set to the earliest bucket. A deadline is
@@ -11,9 +11,7 @@ import asyncio
 import math
 from typing import Any, Final
 
-from harebell import errors
-
-__all__ = ["EXPIRED", "Deadlines", "check_seconds", "seconds_of"]
+__all__ = ["EXPIRED", "Deadlines"]
 
 NEVER: Final = 0  # no bucket: the clock of a loop has long passed it
 GRAIN: Final = 0.05  # seconds
@@ -27,21 +25,6 @@ class _Expired:
 EXPIRED: Final = _Expired()  # a result and not an exception: asyncio complains of an exception that is never read
 
 _Future = asyncio.Future[Any]  # of any result: each call knows its own, and checks for EXPIRED first
-
-
-def check_seconds(seconds: float, what: str = "timeout") -> float:
-    """The same. InvalidArgument for what is no number of seconds, NaN among it; `math.inf` is for ever."""
-    try:
-        if seconds >= 0:
-            return seconds
-    except TypeError:
-        pass  # text, and whatever else is no number
-    raise errors.InvalidArgument(f"{what} is {seconds!r}: a number of seconds is needed, 0 or more; math.inf: for ever")
-
-
-def seconds_of(timeout: float | None, default: float) -> float:
-    """The seconds that a call has: its timeout, or the default when that is left out. InvalidArgument."""
-    return default if timeout is None else check_seconds(timeout)
 
 
 class Deadlines:

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
-from harebell.client.transport.deadlines import check_seconds
+from harebell.client.seconds import check_seconds
 from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 

@@ -17,7 +17,8 @@ from harebell import errors
 from harebell.client.core.channel import ChannelCore
 from harebell.client.core.connection import ConnectionCore
 from harebell.client.core.slots import Reply, Slot, copy_of
-from harebell.client.transport.deadlines import EXPIRED, Deadlines, seconds_of
+from harebell.client.seconds import seconds_of
+from harebell.client.transport.deadlines import EXPIRED, Deadlines
 from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import Engine, methods as m

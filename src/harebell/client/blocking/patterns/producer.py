@@ -17,7 +17,7 @@ from harebell.client.blocking.docs import documented_by
 from harebell.client.messages import Confirmation, Message, Publication, check_publication
 from harebell.client.patterns import outbox as asyncio_outbox, pending as asyncio_pending, producer as asyncio_api
 from harebell.client.patterns.codec import Codec, message_of
-from harebell.client.transport.deadlines import seconds_of
+from harebell.client.seconds import seconds_of
 
 if TYPE_CHECKING:
     from collections import deque

@@ -19,9 +19,9 @@ from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.sessions.delivery import Delivery
 from harebell.client.blocking.thread import IoThread, Waiter
 from harebell.client.core.slots import copy_of
+from harebell.client.seconds import seconds_of
 from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.messages import BaseDelivery
-from harebell.client.transport.deadlines import seconds_of
 
 __all__ = ["Consumer"]
 

@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 
 from harebell import errors
 from harebell.client.core.slots import copy_of
+from harebell.client.seconds import seconds_of
 from harebell.client.sessions.calls import Call, Rejection, Sent, Waiting
 from harebell.client.sessions.core import refusals
 from harebell.client.sessions.core.deliveries import Deliveries
@@ -33,7 +34,7 @@ from harebell.client.sessions.core.home import Home
 from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.messages import BaseDelivery
 from harebell.client.sessions.statistics import Tally
-from harebell.client.transport.deadlines import EXPIRED, seconds_of
+from harebell.client.transport.deadlines import EXPIRED
 from harebell.protocol.v010 import (
     AttachmentState,
     Command,
