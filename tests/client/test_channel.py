@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import harebell
-from harebell import errors
+from harebell import blocking, errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Message, Publication, QueueInfo, Returned
 from harebell.client.recovery.policy import Recovery
+from harebell.client.sessions import connect as connect_session
 from harebell.testing import RabbitMQ
 
 
@@ -93,6 +96,36 @@ async def test_publishes_without_confirms(channel: Channel, queue: str) -> None:
         seen += 1
         if seen == 2000:
             break
+
+
+@pytest.mark.parametrize("given", [b"m", Message(b"m"), "m", None, ("m", "", "q")], ids=repr)
+async def test_what_is_no_publication_is_refused(
+    connection: Connection, channel: Channel, harebell_url: str, queue: str, given: Any
+) -> None:
+    many: list[Any] = [Publication(Message(b"first"), "", queue), given]
+    await channel.confirm_select()
+    refused = functools.partial(pytest.raises, errors.InvalidArgument, match="a publication is a harebell.Publication")
+    with refused() as found:
+        await channel.publish_many(many)
+    assert found.value.sent == 1
+    async with connection.producer() as producer, connection.producer(codec=harebell.JSON()) as coding:
+        for each in (producer, coding):
+            with refused():
+                await each.publish_many(many)
+    async with connect_session(harebell_url) as sessions, sessions.session() as session:
+        with refused():
+            await session.publish_many([given])
+
+    def in_a_thread() -> None:
+        with blocking.connect(harebell_url) as other, other.channel() as plain:
+            with refused():
+                plain.publish_many([given])
+            with other.producer() as producer, other.producer(codec=harebell.JSON()) as coding:
+                for each in (producer, coding):
+                    with refused():
+                        each.publish_many([given])
+
+    await asyncio.to_thread(in_a_thread)
 
 
 async def test_publish_many_from_any_source(channel: Channel, queue: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import harebell
 from harebell import blocking
 from harebell.broker import Broker
-from harebell.errors import ConnectionLost, LocalProtocolError, NotFound
+from harebell.errors import ConnectionLost, InvalidArgument, LocalProtocolError, NotFound
 from harebell.testing import EmbeddedBroker
 
 
@@ -78,3 +78,5 @@ def test_misuse_is_named_and_a_failed_start_leaves_nothing() -> None:
             taken.start()
         assert taken._thread is None
     server.close()  # once more is no error
+    with pytest.raises(InvalidArgument, match="what makes a broker"):
+        EmbeddedBroker(Broker())  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ From what programs call down to one transport; a module imports only what stands
     transport                     asyncio: dialling, reading and writing, deadlines
     core                          one transport without I/O: handshake, channels, confirms, deliveries
     messages, settling, events, url, opening
+    callbacks, seconds            what a program gives: its own functions, its timeouts
 """
 
 import harebell.logs  # noqa: F401  log records are one line each

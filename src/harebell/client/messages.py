@@ -384,6 +384,15 @@ def encoded(message: Message | bytes) -> tuple[bytes, bytes]:
     )
 
 
+def check_publication(given: object) -> None:
+    """InvalidArgument for anything else than a Publication."""
+    if not isinstance(given, Publication):
+        raise errors.InvalidArgument(
+            f"a publication is a harebell.Publication, not {type_of(given).__name__}: wrap it, "
+            "Publication(body, exchange, routing_key)"
+        )
+
+
 def copy_of_properties(properties: Properties) -> Properties:
     """A copy that may be changed."""
     return Properties(**{name: getattr(properties, name) for name in Properties.__slots__})

@@ -12,7 +12,7 @@ from typing import Final
 
 from harebell import errors
 from harebell.client.confirms import AwaitedBatch
-from harebell.client.messages import Publication, encoded
+from harebell.client.messages import Publication, check_publication, encoded
 from harebell.client.recovery.requests import Requests
 from harebell.client.transport.wire import LARGE_BODY
 from harebell.protocol.v091.hot import IMMEDIATE, MANDATORY
@@ -130,6 +130,8 @@ class PublishMany:
         size = 0
         try:
             for publication in source:
+                if type(publication) is not Publication:
+                    check_publication(publication)
                 raw, body = encoded(publication.message)
                 flags = 1 if publication.mandatory else 0
                 if publication.immediate:

@@ -1,4 +1,4 @@
-"""What a `timeout` may be: a number of seconds, 0 or more, or `math.inf`."""
+"""What `timeout` may be: a number of seconds. `math.inf` is for ever; one below 0 has passed already."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["check_seconds", "seconds_of"]
 
 
 def check_seconds(seconds: float, what: str = "timeout") -> float:
-    """The same. InvalidArgument for what is no number of seconds, NaN among it; `math.inf` is for ever."""
+    """The same. InvalidArgument for what is no number of seconds, NaN and negative ones among it."""
     try:
         if seconds >= 0:
             return seconds
@@ -18,5 +18,10 @@ def check_seconds(seconds: float, what: str = "timeout") -> float:
 
 
 def seconds_of(timeout: float | None, default: float) -> float:
-    """The seconds that a call has: its timeout, or the default when that is left out. InvalidArgument."""
-    return default if timeout is None else check_seconds(timeout)
+    """The seconds that a call has: its timeout, or the default when that is left out; 0 when the time is over already.
+
+    Programs give what is left until a deadline. InvalidArgument for what is no number.
+    """
+    if timeout is None:
+        return default
+    return 0.0 if isinstance(timeout, int | float) and timeout < 0 else check_seconds(timeout)

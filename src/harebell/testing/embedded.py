@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from harebell.broker import Broker
-from harebell.errors import LocalProtocolError
+from harebell.errors import InvalidArgument, LocalProtocolError
 
 __all__ = ["EmbeddedBroker"]
 
@@ -34,10 +34,15 @@ class EmbeddedBroker:
 
     `stop` and `start` may alternate: the port stays, the data only where `make` says `data`. All of this blocks; a
     coroutine uses `await asyncio.to_thread(server.restart)`: clients in its loop have to answer connection.close.
-    Raises what `Broker.start` raises, and TimeoutError when the broker does not answer.
+    Raises what `Broker.start` raises, and TimeoutError when the broker does not answer; InvalidArgument for a `make`
+    that cannot be called.
     """
 
     def __init__(self, make: Callable[[], Broker] = Broker) -> None:
+        if not callable(make):
+            raise InvalidArgument(
+                f"make is {make!r}: what makes a broker at each start is needed, as in `lambda: Broker(data=folder)`"
+            )
         self._make = make
         self._port: int | None = None
         self._broker: Broker | None = None

@@ -216,6 +216,12 @@ async def test_what_the_broker_gave_up(connection: Connection, channel: Channel,
     [
         ({"delays": (0,)}, "a delay of 0 s"),
         ({"delays": (float("nan"),)}, "a delay of nan s"),
+        ({"delays": 5}, "delays is 5: seconds are needed"),
+        ({"delays": ("5",)}, "seconds are needed"),
+        ({"delays": "15"}, "delays is '15'"),
+        ({"delays": None}, "delays is None"),
+        ({"on": "OSError"}, "on is 'OSError': classes of errors"),
+        ({"on": (OSError("no class"),)}, "classes of errors"),
         ({"by": "magic"}, "by='magic'"),
         ({"by": "broker", "delays": (2, 1)}, "delays that grow"),
     ],
@@ -223,3 +229,7 @@ async def test_what_the_broker_gave_up(connection: Connection, channel: Channel,
 def test_bad_arguments(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=said):
         Retry(**arguments)  # type: ignore[arg-type]
+
+
+def test_delays_may_be_any_iterable() -> None:
+    assert Retry(delays=iter([1, 2])).delays == Retry(delays=[1, 2]).delays == (1, 2)  # type: ignore[arg-type]

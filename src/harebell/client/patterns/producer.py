@@ -33,7 +33,7 @@ from harebell.client import events as e
 from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel
 from harebell.client.core.outcomes import late
-from harebell.client.messages import Confirmation, Message, OnNack, OnOrphan, Publication
+from harebell.client.messages import Confirmation, Message, OnNack, OnOrphan, Publication, check_publication
 from harebell.client.patterns.codec import Codec, message_of
 from harebell.client.patterns.deduplication import Keys
 from harebell.client.patterns.pending import Pending, Reports
@@ -304,6 +304,7 @@ class Producer(Generic[T]):
         return [pending.confirmation for pending in sent if pending.confirmation is not None]
 
     async def _put(self, publication: Publication, sent: list[Pending], seconds: float) -> None:
+        check_publication(publication)
         message = self._message(publication.message)
         if message is not publication.message or publication.mandatory is None:
             publication = Publication(

@@ -65,9 +65,18 @@ class Retry:
     def __post_init__(self) -> None:
         if self.by not in ("queues", "broker"):
             raise errors.InvalidArgument(f"by={self.by!r}: queues or broker is needed")
-        for delay in self.delays:
-            if not 0.001 <= delay < 2**32 / 1000:
-                raise errors.InvalidArgument(f"a delay of {delay!r} s: from 0.001 to 4294967 is needed")
+        try:
+            delays = tuple(self.delays)
+            wrong = [delay for delay in delays if not 0.001 <= delay < 2**32 / 1000]
+        except TypeError:
+            raise errors.InvalidArgument(f"delays is {self.delays!r}: seconds are needed, as in (1, 10, 60)") from None
+        if wrong:
+            raise errors.InvalidArgument(f"a delay of {wrong[0]!r} s: from 0.001 to 4294967 is needed")
+        object.__setattr__(self, "delays", delays)
+        try:
+            isinstance(ValueError(), self.on)
+        except TypeError:
+            raise errors.InvalidArgument(f"on is {self.on!r}: classes of errors are needed, as in (OSError,)") from None
         if self.by == "broker" and (not self.delays or sorted(self.delays) != list(self.delays)):
             raise errors.InvalidArgument('by="broker" needs delays that grow: the broker multiplies the first one')
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from harebell import errors
-from harebell.client.messages import Publication
+from harebell.client.messages import Publication, check_publication
 from harebell.client.sessions.calls import Batch, Call, Sent
 from harebell.client.sessions.core.session import SessionCore
 from harebell.client.sessions.messages import transfer
@@ -39,6 +39,7 @@ class PublishMany:
 
     async def put(self, publication: Publication) -> None:
         """Write it as soon as the window has room for it. Raises what has ended the session, DeadlineExceeded."""
+        check_publication(publication)
         core, batch = self._core, self._batch
         exchange, routing_key = publication.exchange, publication.routing_key
         sent = transfer(publication.message, exchange, routing_key, mandatory=bool(publication.mandatory))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from harebell import errors
 from harebell.client.blocking.docs import documented_by
-from harebell.client.messages import Confirmation, Message, Publication
+from harebell.client.messages import Confirmation, Message, Publication, check_publication
 from harebell.client.patterns import outbox as asyncio_outbox, pending as asyncio_pending, producer as asyncio_api
 from harebell.client.patterns.codec import Codec, message_of
 from harebell.client.seconds import seconds_of
@@ -167,6 +167,8 @@ class Producer(Generic[T]):
         """
         codec, many = self._codec, list(publications)
         if codec is not None:
+            for publication in many:
+                check_publication(publication)
             many = [
                 Publication(message_of(p.message, codec), p.exchange, p.routing_key, p.mandatory, p.immediate)
                 for p in many

@@ -10,7 +10,8 @@ batches, in `batches`. What is different here:
    others. A thread cannot be ended: there is no `handler_timeout`, and a handler that takes longer than the grace goes
    on, while its message is back in the queue;
 2. the body of a `with` block is not ended with the consumer: `wait` raises why, or the end of the block;
-3. what a handler raises is never raised elsewhere: SystemExit, too, is its failure.
+3. what a handler or `on_error` raises is never raised elsewhere: SystemExit, too, is its failure. Of `setup` and
+   `cleanup` it is raised as RuntimeError.
 """
 
 from __future__ import annotations
