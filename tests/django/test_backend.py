@@ -179,8 +179,7 @@ def test_a_task_that_reaches_no_queue_is_published_again(
     backend = configure()
     names, publisher = Names(backend.settings.prefix), backend.publisher
     publisher.publish(backend_record(backend))
-    assert publisher._broker is not None
-    publisher._run(publisher._broker.declare("default", delayed=True))
+    publisher._run(connected(publisher).declare("default", delayed=True))
     exchange = names.exchange
     if delay:
         exchange = names.delayed if is_harebell(backend) else names.rung(1)
@@ -209,8 +208,7 @@ def test_a_task_that_is_due_and_reaches_no_queue_is_kept(
     backend = configure()
     names, publisher = Names(backend.settings.prefix), backend.publisher
     publisher.publish(backend_record(backend))
-    assert publisher._broker is not None
-    publisher._run(publisher._broker.declare("default", delayed=True))
+    publisher._run(connected(publisher).declare("default", delayed=True))
     if is_harebell(backend) and missing in ("rung", "binding of rung", "way down"):
         pytest.skip("Harebell's delayed exchange has no rungs")
     delay = 0.2 if missing == "way down" else 0.25  # in binary digits 100 and 101: the last rung is passed by, or not
@@ -271,8 +269,7 @@ def test_a_task_that_reaches_no_queue_in_time_is_an_error(
 ) -> None:
     backend = configure()
     backend.publisher.publish(backend_record(backend))
-    names, broker = Names(backend.settings.prefix), backend.publisher._broker
-    assert broker is not None
+    names, broker = Names(backend.settings.prefix), connected(backend.publisher)
     broker.options = replace(broker.options, timeout=0.2)
     with connect(broker_url) as amqp, amqp.channel() as channel:
         channel.queue_unbind(names.queue("default"), names.exchange, "default")
@@ -438,7 +435,11 @@ def backend_record(backend: Any) -> dict[str, Any]:
 
 
 def is_harebell(backend: Any) -> bool:
-    return bool(backend.publisher._broker.product == "Harebell")
+    return connected(backend.publisher).product == "Harebell"
+
+
+def connected(publisher: publishing.Publisher) -> publishing.Broker:
+    return publisher._run(publisher._connected())
 
 
 def test_a_broker_that_is_away(configure: Configure) -> None:

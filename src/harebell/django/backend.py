@@ -14,7 +14,7 @@ from harebell.django import outbox
 from harebell.django.framework import BaseTaskBackend, base, exceptions, signals
 from harebell.django.messages import UnknownTask, record_of, result_of
 from harebell.django.options import EMBEDDED, Options
-from harebell.django.publishing import Publisher, resolved
+from harebell.django.publishing import Publisher, close_publisher, publisher_of, resolved
 from harebell.django.results import results_of
 from harebell.errors import HarebellError
 
@@ -40,9 +40,10 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
         """The options with the address of the broker; the embedded one is started here."""
         return resolved(self.settings)
 
-    @functools.cached_property
+    @property
     def publisher(self) -> Publisher:
-        return Publisher(self.connected)
+        """What publishes this process's tasks; looked up anew each time, as a fork may have been in between."""
+        return publisher_of(self.settings)
 
     @functools.cached_property
     def results(self) -> Any:
@@ -145,9 +146,11 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
             raise exceptions.TaskResultDoesNotExist(f"{result_id}: {error}") from error
 
     def close(self) -> None:
-        """Close this process's connection for publishing; the next task opens it again."""
-        if "publisher" in self.__dict__:
-            self.publisher.close()
+        """Close this process's connection for publishing, which all threads share; the next task opens it again.
+
+        Tasks that other threads are publishing come first.
+        """
+        close_publisher(self.settings)
 
     def check(self, **kwargs: Any) -> list[Any]:
         from django.apps import apps

@@ -1,5 +1,6 @@
-"""A process's connection for publishing tasks: one thread with an event loop, for callers of every kind.
+"""A process's connections for publishing tasks: one thread with an event loop, for the callers of all threads.
 
+Django makes a backend for each thread, and for each request under ASGI; those with the same options share a connection.
 A task is published with a confirm, and declared queues are remembered for as long as the connection has not come back.
 After a fork the child makes its own.
 """
@@ -24,7 +25,7 @@ from harebell.django import topology
 from harebell.django.messages import DUE, message_of
 from harebell.django.options import EMBEDDED, Options
 
-__all__ = ["Broker", "Publisher", "embedded_url"]
+__all__ = ["Broker", "Publisher", "close_publisher", "embedded_url", "publisher_of"]
 
 _T = TypeVar("_T")
 
@@ -139,53 +140,103 @@ class Broker:
 
 
 class Publisher:
-    """Publishes tasks from any thread of this process, and from its children after a fork."""
+    """Publishes tasks from any thread of this process, over one connection. Made by `publisher_of`.
 
-    def __init__(self, options: Options) -> None:
+    Everything but `publish` and `close` runs in the loop.
+    """
+
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
         self._options = options
-        self._lock = threading.Lock()
-        self._process = 0
-        self._loop: asyncio.AbstractEventLoop
-        self._broker: Broker | None = None
-        self._opening: asyncio.Lock
+        self._loop = loop
+        self._connecting: asyncio.Task[Broker] | None = None  # done while there is a connection
+        self._publishing: set[asyncio.Task[Any]] = set()
 
     def publish(self, record: dict[str, Any], *, delay: float = 0.0) -> None:
         """Publish a task; return when the broker has it. HarebellError when that does not succeed in time."""
         self._run(self._publish(record, delay))
 
-    async def apublish(self, record: dict[str, Any], *, delay: float = 0.0) -> None:
-        """The same, for coroutines."""
-        self._start()
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._publish(record, delay), self._loop))
-
     def close(self) -> None:
-        """Close the connection. The next task opens it again."""
-        if self._process == os.getpid():
-            self._run(self._close())
+        """Close the connection, after the tasks that other threads are publishing. The next task opens it again."""
+        self._run(self._close())
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        self._start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _start(self) -> None:
-        with self._lock:
-            if self._process != os.getpid():
-                self._process = os.getpid()
-                self._broker = None
-                self._loop = asyncio.new_event_loop()
-                self._opening = asyncio.Lock()
-                threading.Thread(target=self._loop.run_forever, name="harebell-tasks", daemon=True).start()
-
     async def _publish(self, record: dict[str, Any], delay: float) -> None:
-        async with self._opening:
-            if self._broker is None or self._broker.connection.is_closed:
-                self._broker = await Broker.connect(self._options)
-        await self._broker.publish(record, delay=delay)
+        task = asyncio.current_task()
+        assert task is not None
+        self._publishing.add(task)
+        try:
+            broker = await self._connected()
+            await broker.publish(record, delay=delay)
+        finally:
+            self._publishing.discard(task)
+
+    async def _connected(self) -> Broker:
+        """The connection. All that wait for it share one attempt, so that none waits for those of others first."""
+        known = self._connecting
+        if known is not None and known.done() and (known.exception() or known.result().connection.is_closed):
+            known = None
+        if known is None:
+            known = self._connecting = asyncio.create_task(Broker.connect(self._options))
+        return await known
 
     async def _close(self) -> None:
-        broker, self._broker = self._broker, None
-        if broker is not None:
+        connecting, self._connecting = self._connecting, None
+        if self._publishing:
+            await asyncio.wait(self._publishing)
+        if connecting is not None:
+            try:
+                broker = await connecting
+            except errors.HarebellError:
+                return
             await broker.close()
+
+
+class _Process:
+    """What publishes in this process: one thread with an event loop, and a publisher for each set of options."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._publishers: dict[Options, Publisher] = {}
+
+    def publisher(self, options: Options) -> Publisher:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="harebell-tasks", daemon=True).start()
+            if options not in self._publishers:
+                self._publishers[options] = Publisher(resolved(options), self._loop)
+            return self._publishers[options]
+
+    def known(self, options: Options) -> Publisher | None:
+        with self._lock:
+            return self._publishers.get(options)
+
+
+_process = _Process()
+
+
+def publisher_of(options: Options) -> Publisher:
+    """The publisher of this process for these options: each backend with them has the same."""
+    return _process.publisher(options)
+
+
+def close_publisher(options: Options) -> None:
+    """Close this process's connection for these options, if it has one. The next task opens it again."""
+    if (publisher := _process.known(options)) is not None:
+        publisher.close()
+
+
+def _forked() -> None:
+    """Begin anew in a child: the parent's thread is not there, and its lock may be held for ever."""
+    global _process
+    _process = _Process()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 _embedded: Any = None
