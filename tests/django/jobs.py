@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -34,6 +35,18 @@ def fail(context: Any, times: int) -> str:
 @task  # type: ignore[untyped-decorator]
 def leave() -> None:
     raise SystemExit("a task")
+
+
+@task  # type: ignore[untyped-decorator]
+def exhaust() -> None:
+    next(iter(()))
+
+
+@task  # type: ignore[untyped-decorator]
+async def await_cancelled() -> None:
+    inner = asyncio.ensure_future(asyncio.sleep(60))
+    inner.cancel()
+    await inner
 
 
 @task  # type: ignore[untyped-decorator]

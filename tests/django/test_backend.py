@@ -103,6 +103,20 @@ def test_whatever_a_task_raises_or_returns(configure: Configure, work: Work) -> 
     assert finished(odd).errors[-1].exception_class is TypeError
 
 
+@pytest.mark.parametrize(
+    ("task", "error"), [(jobs.exhaust, StopIteration), (jobs.await_cancelled, asyncio.CancelledError)]
+)
+def test_errors_that_asyncio_gives_a_meaning_of_its_own(
+    configure: Configure, work: Work, task: Any, error: type[BaseException]
+) -> None:
+    """A task that raises them has failed, and its slot is free again."""
+    backend = configure(attempts=2, backoff=0.1)
+    work(backend, concurrency=1)
+    failed = finished(task.enqueue())
+    assert [each.exception_class for each in failed.errors] == [error] * 2
+    assert finished(jobs.add.enqueue(1, 2)).return_value == 3
+
+
 def test_priorities_and_queues(configure: Configure, work: Work) -> None:
     backend = configure()
     jobs.order.clear()
@@ -435,6 +449,63 @@ def test_signals(configure: Configure, work: Work) -> None:
         for name, receive in receivers.items():
             getattr(signals, name).disconnect(receive)
     assert sorted(told) == [("task_enqueued", "READY"), ("task_finished", "SUCCESSFUL"), ("task_started", "RUNNING")]
+
+
+@pytest.mark.parametrize("name", ["task_started", "task_finished"])
+def test_a_receiver_that_raises(configure: Configure, work: Work, name: str) -> None:
+    """Its mistake is logged, and the task is not run again."""
+    backend = configure(results=None)
+    jobs.order.clear()
+
+    def receive(**kwargs: Any) -> None:
+        raise ValueError("a mistake of the receiver")
+
+    getattr(signals, name).connect(receive)
+    try:
+        worker = work(backend, concurrency=1)
+        jobs.note.enqueue("one")
+        wait_for(lambda: worker.process.counts["succeeded"] == 1)
+        jobs.note.enqueue("two")
+        wait_for(lambda: worker.process.counts["succeeded"] == 2)
+    finally:
+        getattr(signals, name).disconnect(receive)
+    assert jobs.order == ["one", "two"]
+
+
+def test_a_stop_gives_back_what_waits_for_a_free_slot(configure: Configure, broker_url: str) -> None:
+    """While a task runs that takes long: another worker can run what is given back."""
+    backend = configure(queues=("default",))
+    jobs.gate.clear()
+    worker = Worker(backend, concurrency=1, prefetch=3)
+    try:
+        running = jobs.wait.enqueue()
+        wait_for(lambda: worker.process.running == 1)
+        for number in range(2):
+            jobs.add.enqueue(number, 0)
+        with connect(broker_url) as amqp, amqp.channel() as channel:
+            queue = Names(backend.settings.prefix).queue("default")
+            wait_for(lambda: channel.message_count(queue) == 0)
+            worker.begin_stop()
+            wait_for(lambda: channel.message_count(queue) == 2)
+    finally:
+        jobs.gate.set()
+        worker.stop()
+    assert finished(running).return_value is True
+
+
+def test_the_outbox_while_tasks_have_all_threads(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harebell.django.worker.process.RELAY_SECONDS", 0.05)
+    backend = configure(enqueue="outbox", results="database")
+    jobs.gate.clear()
+    worker = Worker(backend, concurrency=1)
+    try:
+        jobs.wait.enqueue()
+        wait_for(lambda: worker.process.running == 1)
+        outbox.store(backend_record(backend), None)
+        wait_for(lambda: OutboxTask.objects.count() == 0)
+    finally:
+        jobs.gate.set()
+        worker.stop()
 
 
 def test_a_stop_drains(configure: Configure) -> None:

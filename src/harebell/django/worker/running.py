@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from inspect import iscoroutinefunction
 from traceback import format_exception
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from django.db import close_old_connections
 from django.utils import timezone
@@ -21,17 +21,40 @@ from harebell.django.framework import base, normalize_json, signals
 from harebell.django.messages import record_of
 from harebell.django.results import Results
 
-__all__ = ["Runner", "call"]
+__all__ = ["Runner", "Threads", "call"]
 
 logger = logging.getLogger("harebell.django")
 
+_Outcome = tuple[Any, BaseException | None]
+
 MAX_TRACEBACK: Final = 20_000  # characters: of a recursion that has no end, the last ones say enough
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads that tell how many of them run something.
+
+    The interpreter waits for them when it ends, whatever has become of the coroutines that waited for them.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        super().__init__(count, thread_name_prefix=name)
+        self._calls: set[Future[Any]] = set()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **kwargs: Any) -> Future[Any]:
+        call = super().submit(function, *arguments, **kwargs)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return call
+
+    @property
+    def running(self) -> int:
+        return sum(call.running() for call in tuple(self._calls))
 
 
 class Runner:
     """Runs the tasks of one backend.
 
-    sender   the backend's class, which sends the signals
+    sender   the backend's class, which sends the signals; what their receivers raise is logged
     results  where records are kept
     threads  in which synchronous tasks run
     """
@@ -45,23 +68,31 @@ class Runner:
 
     async def run(self, result: Any, attempt: int) -> dict[str, Any]:
         """Run a task; its record afterwards, whose status is READY when it is to be tried again."""
-        loop = asyncio.get_running_loop()
-        in_thread = _in(loop, self._threads)
+        in_thread = _in(asyncio.get_running_loop(), self._threads)
         await in_thread(self._begin, result)
-        error: BaseException | None = None
-        try:
-            task = result.task
-            arguments = [base.TaskContext(task_result=result)] if task.takes_context else []
-            if iscoroutinefunction(task.func):
-                value = await task.func(*arguments, *result.args, **result.kwargs)
-            else:
-                value = await in_thread(call, task.func, [*arguments, *result.args], result.kwargs)
-            object.__setattr__(result, "_return_value", normalize_json(value))
-        except asyncio.CancelledError:
-            raise  # the worker is killed: the broker delivers the task again
-        except BaseException as failed:
-            error = failed
+        value, error = await self._outcome(result)
+        if error is None:
+            try:
+                object.__setattr__(result, "_return_value", normalize_json(value))
+            except Exception as unfit:
+                error = unfit
         return dict(await in_thread(self._end, result, error, attempt))
+
+    async def _outcome(self, result: Any) -> _Outcome:
+        """What the task returns, or raises. CancelledError when the worker is killed: the task is delivered again."""
+        task = result.task
+        arguments = [base.TaskContext(task_result=result)] if task.takes_context else []
+        arguments += result.args
+        if not iscoroutinefunction(task.func):
+            in_thread = _in(asyncio.get_running_loop(), self._threads)
+            return cast(_Outcome, await in_thread(_caught, task.func, arguments, result.kwargs))
+        try:
+            return await task.func(*arguments, **result.kwargs), None
+        except BaseException as error:
+            this = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and this is not None and this.cancelling():
+                raise
+            return None, error
 
     def _begin(self, result: Any) -> None:
         now = timezone.now()
@@ -72,7 +103,7 @@ class Runner:
         result.worker_ids.append(self._worker_id)
         close_old_connections()
         self._results.save(record_of(result))
-        signals.task_started.send(sender=self._sender, task_result=result)
+        signals.task_started.send_robust(sender=self._sender, task_result=result)
 
     def _end(self, result: Any, error: BaseException | None, attempt: int) -> dict[str, Any]:
         status = base.TaskResultStatus.SUCCESSFUL
@@ -81,7 +112,7 @@ class Runner:
             path = f"{kind.__module__}.{kind.__qualname__}"
             text = "".join(format_exception(error))[-MAX_TRACEBACK:]
             result.errors.append(base.TaskError(exception_class_path=path, traceback=text))
-            again = attempt < self._attempts and isinstance(error, Exception)
+            again = attempt < self._attempts and not isinstance(error, SystemExit | KeyboardInterrupt)
             status = base.TaskResultStatus.READY if again else base.TaskResultStatus.FAILED
         object.__setattr__(result, "status", status)
         if status != base.TaskResultStatus.READY:
@@ -97,12 +128,12 @@ class Runner:
 
     def _finished(self, result: Any, error: BaseException | None) -> None:
         if error is None:
-            signals.task_finished.send(self._sender, task_result=result)
+            signals.task_finished.send_robust(self._sender, task_result=result)
             return
         try:
             raise error  # Django's own receiver logs the exception that is being handled
         except BaseException:
-            signals.task_finished.send(self._sender, task_result=result)
+            signals.task_finished.send_robust(self._sender, task_result=result)
 
 
 def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any]:
@@ -112,6 +143,14 @@ def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any
         return loop.run_in_executor(threads, function, *arguments)
 
     return in_thread
+
+
+def _caught(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any]) -> _Outcome:
+    """What the function returns, or raises, as values: a future does not carry a StopIteration."""
+    try:
+        return call(function, arguments, kwargs), None
+    except BaseException as error:
+        return None, error
 
 
 def call(function: Callable[..., Any], arguments: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:

@@ -119,8 +119,8 @@ class Command(BaseCommand):  # type: ignore[misc]
             parent.cancel()
             if health is not None:
                 health.close()
-        if worker.running:
-            os._exit(1)  # a thread cannot be ended
+        if worker.threads_running:
+            os._exit(1)  # a thread cannot be ended, and the interpreter would wait for it
 
     def _health(self, options: dict[str, Any], state: Any) -> Health | None:
         if not options["health"]:
