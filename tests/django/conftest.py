@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,12 @@ class Worker:
         self.started.set()
         await self.process.run()
 
+    def begin_stop(self) -> None:
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self.process.stop)
+
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self.process.stop)
+        self.begin_stop()
         self._thread.join(60)
         assert not self._thread.is_alive()
 

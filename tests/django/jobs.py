@@ -38,30 +38,15 @@ def leave() -> None:
 
 
 @task  # type: ignore[untyped-decorator]
-def stop_iteration() -> None:
-    next(iter([]))
+def exhaust() -> None:
+    next(iter(()))
 
 
 @task  # type: ignore[untyped-decorator]
-async def stop_async_iteration() -> None:
-    raise StopAsyncIteration
-
-
-@task  # type: ignore[untyped-decorator]
-async def cancelled_itself() -> None:
+async def await_cancelled() -> None:
     inner = asyncio.ensure_future(asyncio.sleep(60))
     inner.cancel()
     await inner
-
-
-@task  # type: ignore[untyped-decorator]
-def cancelled() -> None:
-    raise asyncio.CancelledError
-
-
-@task  # type: ignore[untyped-decorator]
-async def leave_async() -> None:
-    raise SystemExit("a task")
 
 
 @task  # type: ignore[untyped-decorator]

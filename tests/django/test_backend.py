@@ -103,41 +103,18 @@ def test_whatever_a_task_raises_or_returns(configure: Configure, work: Work) -> 
     assert finished(odd).errors[-1].exception_class is TypeError
 
 
-@pytest.mark.parametrize("job", [
-    jobs.stop_iteration, jobs.stop_async_iteration, jobs.cancelled_itself, jobs.cancelled, jobs.leave, jobs.leave_async,
-], ids=lambda job: str(job.name))  # fmt: skip
-def test_what_ends_loops_and_threads_elsewhere_is_the_tasks_own_error(
-    configure: Configure, work: Work, job: Any
+@pytest.mark.parametrize(
+    ("task", "error"), [(jobs.exhaust, StopIteration), (jobs.await_cancelled, asyncio.CancelledError)]
+)
+def test_errors_that_asyncio_gives_a_meaning_of_its_own(
+    configure: Configure, work: Work, task: Any, error: type[BaseException]
 ) -> None:
-    """It takes no slot of the worker's."""
+    """A task that raises them has failed, and its slot is free again."""
     backend = configure(attempts=2, backoff=0.1)
-    worker = work(backend, concurrency=1, prefetch=1)
-    bad = [job.enqueue() for _ in range(3)]
-    good = jobs.add.enqueue(1, 2)
-    assert finished(good).return_value == 3
-    assert {finished(each).status for each in bad} == {FAILED}
-    wait_for(lambda: worker.process.running == 0 and not worker.process.has_threads)
-
-
-@pytest.mark.parametrize("results", ["cache", None])
-def test_a_receiver_that_fails_repeats_no_task(configure: Configure, work: Work, results: str | None) -> None:
-    backend = configure(results=results)
-    jobs.order.clear()
-
-    def receive(**kwargs: Any) -> None:
-        raise ValueError("a receiver")
-
-    for signal in (signals.task_started, signals.task_finished):
-        signal.connect(receive)
-    try:
-        worker = work(backend)
-        for number in range(3):
-            jobs.note.enqueue(number)
-        wait_for(lambda: worker.process.counts["succeeded"] == 3)
-    finally:
-        for signal in (signals.task_started, signals.task_finished):
-            signal.disconnect(receive)
-    assert sorted(jobs.order) == [0, 1, 2]
+    work(backend, concurrency=1)
+    failed = finished(task.enqueue())
+    assert [each.exception_class for each in failed.errors] == [error] * 2
+    assert finished(jobs.add.enqueue(1, 2)).return_value == 3
 
 
 def test_priorities_and_queues(configure: Configure, work: Work) -> None:
@@ -509,7 +486,64 @@ def test_signals(configure: Configure, work: Work) -> None:
     assert sorted(told) == [("task_enqueued", "READY"), ("task_finished", "SUCCESSFUL"), ("task_started", "RUNNING")]
 
 
-def test_a_stop_drains(configure: Configure, broker_url: str) -> None:
+@pytest.mark.parametrize("name", ["task_started", "task_finished"])
+def test_a_receiver_that_raises(configure: Configure, work: Work, name: str) -> None:
+    """Its mistake is logged, and the task is not run again."""
+    backend = configure(results=None)
+    jobs.order.clear()
+
+    def receive(**kwargs: Any) -> None:
+        raise ValueError("a mistake of the receiver")
+
+    getattr(signals, name).connect(receive)
+    try:
+        worker = work(backend, concurrency=1)
+        jobs.note.enqueue("one")
+        wait_for(lambda: worker.process.counts["succeeded"] == 1)
+        jobs.note.enqueue("two")
+        wait_for(lambda: worker.process.counts["succeeded"] == 2)
+    finally:
+        getattr(signals, name).disconnect(receive)
+    assert jobs.order == ["one", "two"]
+
+
+def test_a_stop_gives_back_what_waits_for_a_free_slot(configure: Configure, broker_url: str) -> None:
+    """While a task runs that takes long: another worker can run what is given back."""
+    backend = configure(queues=("default",))
+    jobs.gate.clear()
+    worker = Worker(backend, concurrency=1, prefetch=3)
+    try:
+        running = jobs.wait.enqueue()
+        wait_for(lambda: worker.process.running == 1)
+        for number in range(2):
+            jobs.add.enqueue(number, 0)
+        with connect(broker_url) as amqp, amqp.channel() as channel:
+            queue = Names(backend.settings.prefix).queue("default")
+            wait_for(lambda: channel.message_count(queue) == 0)
+            worker.begin_stop()
+            wait_for(lambda: channel.message_count(queue) == 2)
+    finally:
+        jobs.gate.set()
+        worker.stop()
+    assert finished(running).return_value is True
+
+
+def test_the_outbox_while_tasks_have_all_threads(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harebell.django.worker.process.RELAY_SECONDS", 0.05)
+    backend = configure(enqueue="outbox", results="database")
+    jobs.gate.clear()
+    worker = Worker(backend, concurrency=1)
+    try:
+        jobs.wait.enqueue()
+        wait_for(lambda: worker.process.running == 1)
+        outbox.store(backend_record(backend), None)
+        wait_for(lambda: OutboxTask.objects.count() == 0)
+    finally:
+        jobs.gate.set()
+        worker.stop()
+
+
+def test_a_stop_drains(configure: Configure) -> None:
     """What runs is finished, what was fetched in advance goes back."""
     backend = configure()
     jobs.gate.clear()

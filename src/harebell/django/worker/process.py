@@ -13,7 +13,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from harebell.django.framework import base
 from harebell.django.messages import DUE, UnknownTask, message_of, read, result_of
 from harebell.django.publishing import Broker
 from harebell.django.topology import MAX_DELAY
-from harebell.django.worker.running import Runner, call
+from harebell.django.worker.running import Runner, Threads, call
 
 __all__ = ["WorkerProcess"]
 
@@ -58,7 +58,8 @@ class WorkerProcess:
         self._queues = list(dict.fromkeys(queues))
         self._concurrency = concurrency
         self._prefetch = prefetch
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="task")
+        self._threads = Threads(concurrency, "task")
+        self._relay_thread = Threads(1, "relay")  # its own: tasks may have all others for long
         self.worker_id = f"{socket.gethostname()}.{os.getpid()}.{get_random_string(6)}"[:64]
         self._runner = Runner(type(backend), backend.results, self._threads, self.worker_id, self._options.attempts)
         self.counts: Counter[str] = Counter()
@@ -75,9 +76,9 @@ class WorkerProcess:
         return len(self._tasks)
 
     @property
-    def has_threads(self) -> bool:
-        """Whether a thread runs something, be it for a task that was given up."""
-        return bool(self._runner.at_work)
+    def threads_running(self) -> int:
+        """How many threads run something. They can't be ended, and outlive a drain that was too short."""
+        return self._threads.running + self._relay_thread.running
 
     @property
     def is_ready(self) -> bool:
@@ -96,11 +97,11 @@ class WorkerProcess:
         broker = self._broker = await self._connected()
         if broker is None:
             return
+        relaying = asyncio.create_task(self._relay())
         try:
             slots = asyncio.Semaphore(self._concurrency)
             self._read_queues(broker, slots)
             self._readers.add(asyncio.create_task(self._read_unrouted(broker)))
-            relaying = asyncio.create_task(self._relay())
             stopping = asyncio.create_task(self._stopping.wait())
             done: set[asyncio.Task[Any]] = set()
             while not done:
@@ -111,18 +112,19 @@ class WorkerProcess:
                 done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 changing.cancel()
                 done.discard(changing)
-            for task in [*self._readers, relaying, stopping]:
+            self._stopping.set()
+            for task in self._readers:
                 task.cancel()
-            await asyncio.gather(*self._readers, relaying, stopping, return_exceptions=True)
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=drain)
+            await asyncio.gather(*self._readers, return_exceptions=True)
+            await asyncio.wait([*self._tasks, relaying], timeout=drain)
             for task in done - {stopping}:
                 task.result()
         finally:
-            for task in list(self._tasks):
+            for task in [*self._tasks, relaying]:
                 task.cancel()
             await broker.close()
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            for threads in (self._threads, self._relay_thread):
+                threads.shutdown(wait=False, cancel_futures=True)
 
     def _read_queues(self, broker: Broker, slots: asyncio.Semaphore) -> None:
         for name in self._queues[self._reading :]:
@@ -141,10 +143,8 @@ class WorkerProcess:
                 return await Broker.connect(self._options)
             except (errors.ConnectionLost, errors.DeadlineExceeded) as error:
                 logger.warning("no broker yet: %s", error)
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), AGAIN_SECONDS)
-                except TimeoutError:
-                    pass
         return None
 
     async def _read_queue(self, broker: Broker, name: str, slots: asyncio.Semaphore) -> None:
@@ -155,11 +155,7 @@ class WorkerProcess:
             await broker.declare_dead()
 
         async def take(delivery: Delivery) -> None:
-            try:
-                await slots.acquire()
-            except asyncio.CancelledError:
-                delivery.nack(requeue=True)  # a task that is not begun goes back at once
-                raise
+            await slots.acquire()
             task = asyncio.create_task(self._process(broker, delivery, slots))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -191,7 +187,13 @@ class WorkerProcess:
                 await consumer.start()
                 self._consuming.add(queue)
                 while True:
-                    await take(await anext(consumer))
+                    delivery = await anext(consumer)
+                    try:
+                        await take(delivery)
+                    except asyncio.CancelledError:  # at the stop: another worker need not wait for what runs here
+                        with suppress(errors.HarebellError):
+                            delivery.nack(requeue=True)
+                        raise
             except (errors.ConsumerCancelled, errors.NotFound) as error:
                 logger.warning("queue %s was deleted, and is declared again: %s", queue, error)
                 broker.forget()
@@ -281,19 +283,19 @@ class WorkerProcess:
         await loop.run_in_executor(self._threads, call, self._backend.results.save, [record])
 
     async def _relay(self) -> None:
-        """Publish what other processes have left in the outbox, and delete old results."""
+        """Publish what other processes have left in the outbox, and delete old results, until the stop."""
+        loop = asyncio.get_running_loop()
         clean = getattr(self._backend.results, "clean", None)
-        while True:
+        while not self._stopping.is_set():
             try:
                 if self._options.enqueue == "outbox":
-                    await asyncio.to_thread(call, self._backend.relay_outbox)  # tasks may fill the threads of tasks
+                    await loop.run_in_executor(self._relay_thread, call, self._backend.relay_outbox)
                 if clean is not None:
-                    await asyncio.to_thread(call, clean)
-            except asyncio.CancelledError:
-                raise
+                    await loop.run_in_executor(self._relay_thread, call, clean)
             except Exception:
                 logger.exception("the database cannot be looked at")
-            await asyncio.sleep(RELAY_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), RELAY_SECONDS)
 
 
 def _numbers(delivery: Delivery) -> tuple[int, int, int]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from inspect import iscoroutinefunction
 from traceback import format_exception
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from django.db import close_old_connections
 from django.utils import timezone
@@ -21,17 +21,40 @@ from harebell.django.framework import base, normalize_json, signals
 from harebell.django.messages import record_of
 from harebell.django.results import Results
 
-__all__ = ["Runner", "call"]
+__all__ = ["Runner", "Threads", "call"]
 
 logger = logging.getLogger("harebell.django")
 
+_Outcome = tuple[Any, BaseException | None]
+
 MAX_TRACEBACK: Final = 20_000  # characters: of a recursion that has no end, the last ones say enough
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads that tell how many of them run something.
+
+    The interpreter waits for them when it ends, whatever has become of the coroutines that waited for them.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        super().__init__(count, thread_name_prefix=name)
+        self._calls: set[Future[Any]] = set()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **kwargs: Any) -> Future[Any]:
+        call = super().submit(function, *arguments, **kwargs)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return call
+
+    @property
+    def running(self) -> int:
+        return sum(call.running() for call in tuple(self._calls))
 
 
 class Runner:
     """Runs the tasks of one backend.
 
-    sender   the backend's class, which sends the signals
+    sender   the backend's class, which sends the signals; what their receivers raise is logged
     results  where records are kept
     threads  in which synchronous tasks run
     at_work  what runs in them, also of a task that was given up
@@ -47,28 +70,31 @@ class Runner:
 
     async def run(self, result: Any, attempt: int) -> dict[str, Any]:
         """Run a task; its record afterwards, whose status is READY when it is to be tried again."""
-        await self._in_thread(self._begin, result)
-        error: BaseException | None = None
-        try:
-            task = result.task
-            arguments = [base.TaskContext(task_result=result)] if task.takes_context else []
-            if iscoroutinefunction(task.func):
-                value = await task.func(*arguments, *result.args, **result.kwargs)
-            else:
-                value, error = await self._in_thread(_outcome, task.func, [*arguments, *result.args], result.kwargs)
-            if error is None:
+        in_thread = _in(asyncio.get_running_loop(), self._threads)
+        await in_thread(self._begin, result)
+        value, error = await self._outcome(result)
+        if error is None:
+            try:
                 object.__setattr__(result, "_return_value", normalize_json(value))
-        except BaseException as failed:
-            if isinstance(failed, asyncio.CancelledError) and _is_cancelled():
-                raise  # the worker is killed: the broker delivers the task again
-            error = failed
-        return dict(await self._in_thread(self._end, result, error, attempt))
+            except Exception as unfit:
+                error = unfit
+        return dict(await in_thread(self._end, result, error, attempt))
 
-    def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        future = self._threads.submit(function, *arguments)
-        self.at_work.add(future)
-        future.add_done_callback(self.at_work.discard)
-        return asyncio.wrap_future(future)
+    async def _outcome(self, result: Any) -> _Outcome:
+        """What the task returns, or raises. CancelledError when the worker is killed: the task is delivered again."""
+        task = result.task
+        arguments = [base.TaskContext(task_result=result)] if task.takes_context else []
+        arguments += result.args
+        if not iscoroutinefunction(task.func):
+            in_thread = _in(asyncio.get_running_loop(), self._threads)
+            return cast(_Outcome, await in_thread(_caught, task.func, arguments, result.kwargs))
+        try:
+            return await task.func(*arguments, **result.kwargs), None
+        except BaseException as error:
+            this = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and this is not None and this.cancelling():
+                raise
+            return None, error
 
     def _begin(self, result: Any) -> None:
         now = timezone.now()
@@ -88,7 +114,7 @@ class Runner:
             path = f"{kind.__module__}.{kind.__qualname__}"
             text = "".join(format_exception(error))[-MAX_TRACEBACK:]
             result.errors.append(base.TaskError(exception_class_path=path, traceback=text))
-            again = attempt < self._attempts and isinstance(error, Exception | asyncio.CancelledError)
+            again = attempt < self._attempts and not isinstance(error, SystemExit | KeyboardInterrupt)
             status = base.TaskResultStatus.READY if again else base.TaskResultStatus.FAILED
         object.__setattr__(result, "status", status)
         if status != base.TaskResultStatus.READY:
@@ -121,6 +147,14 @@ def _is_cancelled() -> bool:
 
 def _outcome(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a task gives, and what it raises: as values, because StopIteration does not come out of a future."""
+    try:
+        return call(function, arguments, kwargs), None
+    except BaseException as error:
+        return None, error
+
+
+def _caught(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any]) -> _Outcome:
+    """What the function returns, or raises, as values: a future does not carry a StopIteration."""
     try:
         return call(function, arguments, kwargs), None
     except BaseException as error:

@@ -36,6 +36,16 @@ StatReloader.snapshot_files = snapshot_files
 note("starts")
 """
 
+BLOCKED = """
+import time
+from harebell.django.framework import base
+
+@base.task
+def do():
+    open({begun!r}, "w").close()
+    time.sleep(3600)
+"""
+
 VERSION = """
 from harebell.django.framework import base
 
@@ -116,6 +126,24 @@ def test_probes_and_a_stop(broker_url: str, tmp_path: Path, processes: int) -> N
         queue = f"{tmp_path.name}.queue.default"
         info = channel.queue_declare(queue, passive=True) if processes == 1 else None
     assert info is None or info.consumer_count == 0
+
+
+def test_a_drain_ends_in_its_time(configure: Configure, broker_url: str, tmp_path: Path) -> None:
+    """A thread that runs a task outlives the drain: the process ends, as the task is delivered again."""
+    backend, begun = configure(url=broker_url, results=None), tmp_path / "begun"
+    (tmp_path / "settings.py").write_text(kills.SETTINGS.format(url=broker_url, prefix=backend.settings.prefix))
+    (tmp_path / "manage.py").write_text(kills.MANAGE)
+    (tmp_path / "tasks.py").write_text(BLOCKED.format(begun=str(begun)))
+    command = [sys.executable, "manage.py", "harebell_worker", "--drain", "0.1"]
+    worker = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    try:
+        backend.publisher.publish({**record_of(backend._new(jobs.note, (), {})), "task": "tasks.do"})
+        wait_for(begun.exists)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 1
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 @pytest.mark.slow

@@ -119,8 +119,8 @@ class Command(BaseCommand):  # type: ignore[misc]
             parent.cancel()
             if health is not None:
                 health.close()
-        if worker.running or worker.has_threads:
-            os._exit(1)  # a thread cannot be ended, and its task is in its queue again
+        if worker.threads_running:
+            os._exit(1)  # a thread cannot be ended, and the interpreter would wait for it
 
     def _health(self, options: dict[str, Any], state: Any) -> Health | None:
         if not options["health"]:
