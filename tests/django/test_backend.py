@@ -328,23 +328,6 @@ def test_a_task_that_can_never_be_published_holds_up_no_other(configure: Configu
     assert jobs.order == ["good"]
 
 
-def test_the_outbox_is_relayed_while_tasks_fill_all_threads(
-    configure: Configure, work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harebell.django.worker.process.RELAY_SECONDS", 0.02)
-    backend = configure(enqueue="outbox", results="database")
-    jobs.gate.clear()
-    worker = work(backend, concurrency=1)
-    try:
-        jobs.wait.enqueue()
-        wait_for(lambda: worker.process.running == 1)
-        outbox.store(backend_record(backend), None)
-        wait_for(lambda: OutboxTask.objects.count() == 0)
-        assert worker.process.running == 1
-    finally:
-        jobs.gate.set()
-
-
 def test_the_outbox_without_a_broker(configure: Configure, work: Work) -> None:
     """The row stays, and a worker publishes it."""
     backend = configure(enqueue="outbox", results="database", url="amqp://127.0.0.1:9/", timeout=0.3)

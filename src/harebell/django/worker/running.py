@@ -57,7 +57,6 @@ class Runner:
     sender   the backend's class, which sends the signals; what their receivers raise is logged
     results  where records are kept
     threads  in which synchronous tasks run
-    at_work  what runs in them, also of a task that was given up
     """
 
     def __init__(self, sender: type[Any], results: Results, threads: Executor, worker_id: str, attempts: int) -> None:
@@ -66,7 +65,6 @@ class Runner:
         self._threads = threads
         self._worker_id = worker_id
         self._attempts = attempts
-        self.at_work: set[Future[Any]] = set()
 
     async def run(self, result: Any, attempt: int) -> dict[str, Any]:
         """Run a task; its record afterwards, whose status is READY when it is to be tried again."""
@@ -129,7 +127,6 @@ class Runner:
         return record
 
     def _finished(self, result: Any, error: BaseException | None) -> None:
-        """Tell the receivers of the signal. What one raises is logged: the task is done, and must not run again."""
         if error is None:
             signals.task_finished.send_robust(self._sender, task_result=result)
             return
@@ -139,18 +136,13 @@ class Runner:
             signals.task_finished.send_robust(self._sender, task_result=result)
 
 
-def _is_cancelled() -> bool:
-    """Whether this asyncio task was cancelled; a task of Django's may have raised CancelledError by itself."""
-    here = asyncio.current_task()
-    return here is not None and here.cancelling() > 0
+def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any]:
+    """What runs a function in one of the threads, and is awaited."""
 
+    def in_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        return loop.run_in_executor(threads, function, *arguments)
 
-def _outcome(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a task gives, and what it raises: as values, because StopIteration does not come out of a future."""
-    try:
-        return call(function, arguments, kwargs), None
-    except BaseException as error:
-        return None, error
+    return in_thread
 
 
 def _caught(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any]) -> _Outcome:
