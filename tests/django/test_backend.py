@@ -526,7 +526,7 @@ def test_the_outbox_while_tasks_have_all_threads(configure: Configure, monkeypat
         worker.stop()
 
 
-def test_a_stop_drains(configure: Configure) -> None:
+def test_a_stop_drains(configure: Configure, broker_url: str) -> None:
     """What runs is finished, what was fetched in advance goes back."""
     backend = configure()
     jobs.gate.clear()

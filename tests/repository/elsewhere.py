@@ -256,7 +256,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "django/migrations/0001_initial.py": "django/test_backend.py",
     "django/models.py": "django/test_backend.py",
     "django/outbox.py": "django/test_backend.py",
-    "django/publishing.py": "django/test_backend.py",
     "django/results.py": "django/test_backend.py",
     "django/worker/inside.py": "django/test_backend.py",
     "django/worker/process.py": "django/test_backend.py",
