@@ -34,7 +34,7 @@ COPY_ONLY := HAREBELL_PURE= PYTHONPATH=$(CURDIR)/$(COMPILED)
 REST := --not-measured "$(PURE) $(MEASURED) $(MODULES:%=test_%.py)" --leave-out "$(SLOWLY)"
 
 # The parts of `make test` after `lint`: each is run, whatever became of the others.
-STAGES := pure measured both compiled
+STAGES := first measured both compiled
 
 # $(call gate,packages and modules): a line for each, and the reports of those that are below 90 %.
 define gate
@@ -47,7 +47,7 @@ define gate
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: compiled-copy help setup demo docs dist fast pictures quick test test-compiled servers lint generate coverage $(STAGES) others slowly kept pythons torture bench clean
+.PHONY: compiled-copy help setup demo docs dist fast pictures quick test test-compiled servers lint generate coverage $(STAGES) pure others slowly kept pythons torture bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,7 +91,7 @@ fast: setup ## compile the hot modules in place: a quarter to a half less CPU pe
 	@$(BIN)/python tools/compile.py
 
 # What `make fast` has compiled is not what these measure: coverage sees nothing in it, and some tests exchange parts.
-quick test coverage $(filter-out compiled,$(STAGES)) others slowly kept: export HAREBELL_PURE := 1
+quick test coverage pure $(filter-out compiled,$(STAGES)) others slowly kept: export HAREBELL_PURE := 1
 
 test-compiled: seed := $(SEED)
 test-compiled: fast servers ## every test but Spark's and the terminal's once, on what `make fast` compiles
@@ -101,14 +101,18 @@ test-compiled: fast servers ## every test but Spark's and the terminal's once, o
 
 test: seed := $(SEED)
 test: setup ## install the test servers where that is possible, then lint and run every test once, most with coverage
-	@echo "test: test servers, lint, Spark's class archive and a compiled copy, side by side"
-	@$(MAKE) --no-print-directory -j4 --output-sync=target servers lint $(CLASSES) $(if $(PYTEST_ARGS),,compiled-copy)
+	@echo "test: test servers, lint and Spark's class archive, side by side"
+	@$(MAKE) --no-print-directory -j3 --output-sync=target servers lint $(CLASSES)
 	@failed=; for stage in $(if $(PYTEST_ARGS),others,$(STAGES)); do \
 		$(MAKE) --no-print-directory $$stage SEED=$(seed) PROFILE= ORDER="--seed $(seed)" || failed="$$failed $$stage"; \
 	done; [ -z "$$failed" ] || { echo "test: FAILED:$$failed, see above (make test SEED=$(seed))"; exit 1; }
 
 servers:
 	@tools/test_servers.sh
+
+# The compiler has one core.
+first:
+	@$(MAKE) --no-print-directory -j2 -k pure compiled-copy
 
 # Both wait for servers half of the time. What `slowly` prints comes in one piece at its end.
 both:
