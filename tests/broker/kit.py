@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from harebell.broker import slices
+from harebell.broker import letters, slices
 from harebell.broker.connections import base, consumer_timeouts, unread_input
 from harebell.broker.node import Node
 from harebell.broker.operations.startup import start_node
@@ -27,7 +27,7 @@ FINEST = (
     (base, "PART"), (unread_input, "PART"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
     (slices, "DISCARD"),
     (plain, "FEED"), (backlog, "FEED"), (removed, "STEP"), (transactions, "STEP"), (transactions, "SHARE"),
-    (consumer_timeouts, "STEP"), (expiry, "SHARE"),
+    (consumer_timeouts, "STEP"), (expiry, "SHARE"), (letters, "FEW"), (letters, "STEP"),
 )  # fmt: skip
 M = TypeVar("M", bound=m.Method)
 

@@ -11,6 +11,9 @@ with confirms, connections with output. `Batch.end` does it all, so that its cos
     save         declarations are committed to the catalog, with one sync
     flush        output goes to the sockets
 
+Where dead letters of a batch wait in the line (`letters`), its callbacks and confirms wait for these too, as if the
+letters had been published in the batch; the input of the connection that caused them waits too (`LetterWriter`).
+
 A delivery is noted on disk before its client gets it, so that it is never delivered again as a new one. The batch uses
 queues and dialects by small protocols only, and knows no sockets.
 """
@@ -21,15 +24,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
+from harebell.broker.letters import INLINE, Letters
 from harebell.broker.slices import SLICE, Slices, Work
 from harebell.broker.store.catalog.catalog import Catalog
 from harebell.broker.store.files import Files
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.timers import Timers
 
-__all__ = ["Batch", "Confirmer", "Debtor", "Deliverer", "Sender", "Writer"]
+__all__ = ["Batch", "Confirmer", "Debtor", "Deliverer", "LetterWriter", "Sender", "Writer"]
 
 log = logging.getLogger("harebell.broker")
 
@@ -88,7 +93,15 @@ class Debtor(Protocol):
         """Credit a finished sync."""
 
 
+class LetterWriter(Protocol):
+    """A connection whose further input waits for the dead letters that it caused."""
+
+    def letters_published(self) -> None:
+        """Go on with the input."""
+
+
 LONG_WRITE: Final = 4 * SLICE
+LETTERS: Final = 1 << 60  # the ticket of a batch whose letters wait is its number above this
 FIRST_WRITE: Final = 0.001  # seconds of a writer that has to make its files; once it has, 20 microseconds and more
 
 
@@ -105,6 +118,9 @@ class Batch:
     failed                                      the error of the store; None: it works
     rearm                                       called after a batch in which the next deadline changed
     slices                                      long work, each slice with a batch of its own
+    letters                                     dead letters, some of which wait for later batches
+    lettered                                    the batches up to this number have no letters that wait, or are not safe
+    awaiting_letters                            connections that wait for the letters of a batch, by its number
     """
 
     def __init__(
@@ -121,6 +137,9 @@ class Batch:
         self.catalog = catalog
         self.slices = Slices(call_soon, stopwatch, self.end, self.fail)
         self.commit = GroupCommit(call_soon, self._synced, self.fail, sync=sync, files=files)
+        self.letters = Letters(self.slices, self.relieve, self._letters_published)
+        self.lettered = 0
+        self.awaiting_letters: dict[LetterWriter, int] = {}
         self.scheduled: list[Deliverer] = []
         self.written: list[Writer] = []
         self.confirming: list[Confirmer] = []
@@ -139,6 +158,9 @@ class Batch:
         self._unsynced: dict[Writer, int] = {}  # writer -> the sync that will cover its data
         self._when_safe: list[Callable[[], None]] = []
         self._safe: deque[tuple[int, list[Callable[[], None]]]] = deque()  # tickets, and callbacks that wait for them
+        self._after_letters: dict[int, list[Callable[[], None]]] = {}  # callbacks of batches whose letters wait
+        self._covers_letters = False
+        self._all_published = 0  # the batches up to this number have no letters that wait since this batch
         self._awaiting: list[Confirmer] = []
         self._drained: Callable[[], None] = _nothing
 
@@ -151,7 +173,7 @@ class Batch:
             catalog = self.catalog
             while (
                 self.scheduled or self.written or self._when_safe or self.confirming or self.unflushed
-                or catalog.changed
+                or catalog.changed or self._all_published or self.letters.waits
             ):  # fmt: skip
                 try:
                     if self.scheduled:
@@ -163,12 +185,22 @@ class Batch:
                 ticket, self._ticket = self._ticket, 0
                 if ticket and publisher is not None and ticket > self.commit.synced:
                     publisher.charge(ticket, size)
+                self.letters.inline = INLINE
+                if not self.letters.free:
+                    ticket = self._cover_letters(ticket)
                 publisher = None
                 confirming, self.confirming = self.confirming, []
                 if self._when_safe:
                     callbacks, self._when_safe = self._when_safe, []
-                    self._safe.append((ticket, callbacks))
-                    self._call_safe()  # what it confirms is confirmed after the next write
+                    if ticket >= LETTERS:
+                        self._after_letters.setdefault(ticket - LETTERS, []).extend(callbacks)
+                    else:
+                        self._safe.append((ticket, callbacks))
+                        self._call_safe()  # what it confirms is confirmed after the next write
+                number, self._all_published = self._all_published, 0
+                if number and self.failed is None:
+                    self._safe.append((self._last_ticket, [partial(self._letters_safe, number)]))
+                    self._call_safe()
                 if confirming and self.failed is None:
                     self._awaiting += [confirms for confirms in confirming if confirms.end_batch(ticket)]
                 if catalog.changed:
@@ -244,17 +276,57 @@ class Batch:
         return count * self._seconds_per_writer > LONG_WRITE
 
     def cover_earlier(self) -> None:
-        """Let the confirms and callbacks of this batch wait for the data of earlier batches too."""
+        """Let the confirms and callbacks of this batch wait for the data and letters of earlier batches too."""
         self._ticket = max(self._ticket, self._last_ticket)
+        self._covers_letters = not self.letters.free
 
     def has_written(self, what: Writer) -> None:
         """Note that a writer has data to write at the end of the batch."""
         self.written.append(what)
 
     def when_safe(self, callback: Callable[[], None]) -> None:
-        """Call back when this batch's data are on the disk: never, once the store has failed."""
+        """Call back when this batch's data are on the disk: never, once the store has failed.
+
+        What a letter of an earlier batch asks for is called back with that batch.
+        """
         if self.failed is None:
-            self._when_safe.append(callback)
+            number = self.letters.current
+            if number and number != self.letters.opened:
+                self._after_letters.setdefault(number, []).append(callback)
+            else:
+                self._when_safe.append(callback)
+
+    def is_safe(self, ticket: int) -> bool:
+        """Whether what waits for this ticket is on the disk, and its letters too."""
+        return ticket <= self.commit.synced if ticket < LETTERS else ticket - LETTERS <= self.lettered
+
+    def _cover_letters(self, ticket: int) -> int:
+        """The ticket of a batch: another one, if its letters wait."""
+        covers, self._covers_letters = self._covers_letters, False
+        waits = self.letters.close()
+        if self.failed is not None or not (waits or covers):
+            return ticket
+        return LETTERS + self.letters.opened - 1
+
+    def _letters_published(self, number: int) -> None:
+        self._all_published = number
+        if self.awaiting_letters:
+            self.slices.later(self._go_on_after(number))
+
+    def _go_on_after(self, number: int) -> Work:
+        """Let the connections go on that wait for letters of the batches up to this number."""
+        for connection, waiting in tuple(self.awaiting_letters.items()):
+            if waiting <= number and self.awaiting_letters.pop(connection, 0):
+                connection.letters_published()
+                yield
+
+    def _letters_safe(self, number: int) -> None:
+        """Act on the last letter of the batches up to this number."""
+        self.lettered = number
+        for each in [waiting for waiting in self._after_letters if waiting <= number]:
+            for callback in self._after_letters.pop(each):
+                callback()
+        self._awaiting = [confirms for confirms in self._awaiting if confirms.confirm()]
 
     def _call_safe(self) -> None:
         while self._safe and self._safe[0][0] <= self.commit.synced:
@@ -322,6 +394,7 @@ class Batch:
             self._awaiting.clear()
             self._safe.clear()
             self._when_safe.clear()
+            self._after_letters.clear()
             self.written.clear()
             self.confirming.clear()
             self._check_drained()
@@ -334,5 +407,5 @@ class Batch:
         self._check_drained()
 
     def _check_drained(self) -> None:
-        if not self._awaiting and not self._safe:
+        if not self._awaiting and not self._safe and not self._after_letters:
             self._drained()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from harebell.broker.message import Held
 from harebell.broker.queues.browse import BROWSE
+from harebell.broker.queues.classic import ClassicQueue
 from harebell.protocol.v091 import Table, methods as m
+from harebell.routing import Reason
 from tests.broker.kit import Client, NodeKit, cut_finely
 
 TTL = 1000
@@ -61,3 +64,25 @@ def test_a_queue_that_goes_while_a_get_waits(expired: NodeKit, client: Client, m
     client.receive()
     (refusal,) = client.take(m.ChannelClose)
     assert refusal.reply_code == 404
+
+
+def test_the_timer_is_set_again_after_an_error(kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.call(m.QueueDeclare("q", arguments={"x-message-ttl": TTL}), m.QueueDeclareOk)
+    queue = kit.node.vhosts["/"].queues["q"]
+    assert isinstance(queue, ClassicQueue)
+    assert queue.expiry is not None
+    for body in (b"1", b"2"):
+        client.publish("q", body)
+    drop, errors = queue.drop, [ValueError("a bug")]
+
+    def failing(held: Held, reason: Reason) -> None:
+        if errors:
+            raise errors.pop()
+        drop(held, reason)
+
+    monkeypatch.setattr(queue.expiry, "_drop", failing)
+    with pytest.raises(ValueError):
+        kit.pass_time(TTL)
+    assert queue.message_count == 1
+    kit.pass_time(1)
+    assert queue.message_count == 0

@@ -59,8 +59,9 @@ class BaseConnection(Generic[E]):
     """One client's connection. `writable` is False while its socket takes no more output. E are its events.
 
     The socket is not read while the connection is `held` by credit flow, or `choked` because the client does not take
-    the output that it requested, or `busy` with long work; while it is `blocked` by an alarm, its publications wait
-    (see `waiting`). `recv_oct` and `send_oct` are bytes, `recv_cnt` and `send_cnt` reads and writes.
+    the output that it requested, or `busy` with long work, or while dead letters that its input caused wait in their
+    line; while it is `blocked` by an alarm, its publications wait (see `waiting`). `recv_oct` and `send_oct` are bytes,
+    `recv_cnt` and `send_cnt` reads and writes.
     """
 
     protocol: str
@@ -82,10 +83,9 @@ class BaseConnection(Generic[E]):
         self.recv_oct = self.recv_cnt = self.send_oct = self.send_cnt = 0
         self.writable = True
         self.blocked = self.held = self.choked = self.busy = False
+        self.awaits_letters = False
         self._output = output
-        self._unread = UnreadInput(
-            self.batch.slices, self._take_part, self.end_batch, lambda: self.busy or self.choked, self._went_on
-        )
+        self._unread = UnreadInput(self.batch.slices, self._take_part, self.end_batch, self._is_held_up, self._went_on)
         self.read_size = self.partial_size = 0  # bytes of the batch, and those of a message not complete
         self._gone = self._paused = self._dirty = False  # whether the transport has ended, ...
         self.waiting = waiting
@@ -146,7 +146,9 @@ class BaseConnection(Generic[E]):
     def state(self) -> str:
         """The state in RabbitMQ's words: starting, running, blocked (by an alarm), flow (not read), closing, closed."""
         if self.phase is Phase.OPEN:
-            return "blocked" if self.blocked else "flow" if self.held or self.choked else "running"
+            if self.blocked:
+                return "blocked"
+            return "flow" if self.held or self.choked or self.awaits_letters else "running"
         return {Phase.OPENING: "starting", Phase.CLOSING: "closing", Phase.CLOSED: "closed"}[self.phase]
 
     # -- input ---------------------------------------------------------------------------------------------------
@@ -169,6 +171,7 @@ class BaseConnection(Generic[E]):
 
     def end_batch(self) -> None:
         size, self.read_size = self.read_size, 0
+        self._await_letters()
         self.batch.end(self, size)
         if self._output.waiting:
             self.read_on()
@@ -225,8 +228,11 @@ class BaseConnection(Generic[E]):
         self._go_on()
         self._unread.go_on()
         self.pause_or_resume()
-        if self._gone and not self.busy and not self._unread.reading:
+        if self._gone and not self.busy and not self.awaits_letters and not self._unread.reading:
             self._lose()
+
+    def _is_held_up(self) -> bool:
+        return self.busy or self.choked or self.awaits_letters
 
     @property
     def peer(self) -> str:
@@ -265,7 +271,7 @@ class BaseConnection(Generic[E]):
     def lost(self) -> None:
         """End the connection: its transport is gone. What it has sent is processed first."""
         self._gone, self.writable = True, False
-        if not self.busy and not self._unread.reading:
+        if not self.busy and not self.awaits_letters and not self._unread.reading:
             self._lose()
 
     def _lose(self) -> None:
@@ -273,6 +279,7 @@ class BaseConnection(Generic[E]):
             log.info("%s: the connection ended without connection.close", self.transport.peer)
         self.phase = Phase.CLOSED
         self.batch.held.discard(self)
+        self.batch.awaiting_letters.pop(self, None)
         self.batch.slices.run(self._losing())
         self.batch.end()
 
@@ -310,12 +317,24 @@ class BaseConnection(Generic[E]):
             self.batch.held.discard(self)
             self.pause_or_resume()
 
+    def _await_letters(self) -> None:
+        """Let further input wait, if dead letters that this batch caused wait in their line."""
+        if self.batch.letters.waits:
+            self.awaits_letters = True
+            self.batch.awaiting_letters[self] = self.batch.letters.opened
+            self.pause_or_resume()
+
+    def letters_published(self) -> None:
+        self.awaits_letters = False
+        self._went_on()
+
     def pause_or_resume(self) -> None:
         """Read the socket unless something prevents it; a closing connection is read to its end."""
         pause = self.phase is Phase.OPEN and bool(
             self.held
             or self.choked
             or self.busy
+            or self.awaits_letters
             or self._unread.reads
             or self.waiting.size > WAITING_BYTES
             or self.node.draining
@@ -333,7 +352,7 @@ class BaseConnection(Generic[E]):
 
     def sift(self, events: Sequence[tuple[int, E]]) -> Sequence[tuple[int, E]]:
         """The events that may be processed now; the others are deferred."""
-        if self.choked or self.busy:
+        if self._is_held_up():
             self.waiting.add(events)
             return ()
         events = self.waiting.sift(events)
@@ -343,9 +362,10 @@ class BaseConnection(Generic[E]):
 
     def _go_on(self) -> None:
         """Process deferred events, as far as possible now; the caller ends the batch."""
-        if self.waiting and not self.choked and not self.busy:
+        if self.waiting and not self._is_held_up():
             events: Sequence[tuple[int, E]] = self.waiting.take()
             self.process(self.sift(events) if self.node.alarms else events)
+            self._await_letters()
             if self._output.pending:  # answers and refusals that no handler has announced
                 self.has_output(0)
         self.pause_or_resume()

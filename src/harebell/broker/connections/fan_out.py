@@ -28,6 +28,7 @@ def publish_in_steps(batch: Batch, message: Message, queues: tuple[Sink, ...]) -
         for queue in queues[start : start + STEP]:
             accepted &= queue.publish(message)
         batch.relieve()
+        batch.letters.hold_back()
         yield
     batch.cover_earlier()
     return accepted

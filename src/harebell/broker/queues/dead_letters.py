@@ -19,11 +19,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol, cast
 
-from harebell.broker.forwarding import Forwarding, Receiver, hashed_properties, whole_message
+from harebell.broker.batch import Batch
+from harebell.broker.forwarding import Forwarding, Receiver, Sink, hashed_properties, whole_message
+from harebell.broker.letters import Letter
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.timers import Timer, Timers
 from harebell.errors import LocalProtocolError
@@ -47,6 +49,7 @@ class DyingQueue(Protocol):
 
     name: str
     settings: QueueSettings
+    batch: Batch
     dead: Counter[str]
     obituary: Obituary | None
 
@@ -70,8 +73,10 @@ def dead_letter(queue: DyingQueue, message: Message, reason: Reason) -> None:
     """Publish the message again through its queue's dead-letter exchange; it is dropped when it reaches no queue."""
     letter = _address(queue, message, reason, int(time.time()))
     if letter is not None:
-        for sink in (*letter.queues, *queue.vhost.exchange_sinks(letter.route, letter.keys)):
-            sink.publish(letter.message)
+        sinks: Sequence[Sink] = letter.queues
+        if letter.route.delayed or letter.route.remembered:
+            sinks = (*sinks, *queue.vhost.exchange_sinks(letter.route, letter.keys))
+        queue.batch.letters.send(letter.message, sinks)
 
 
 def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> _Letter | None:
@@ -193,11 +198,12 @@ class Obituary:
 class _Waiting:
     """A message that died, and the queues that have its letter already (`taken`)."""
 
-    __slots__ = ("died", "kept", "message", "position", "reason", "taken", "unsynced")
+    __slots__ = ("died", "kept", "message", "position", "reason", "sending", "taken", "unsynced")
 
     def __init__(self, message: Message, reason: Reason, died: int, position: int | None) -> None:
         self.message, self.reason, self.died, self.position = message, reason, died, position
         self.taken: set[str] = set()
+        self.sending = False  # whether its letter is in the line of letters
         self.kept = False  # whether the exchanges that hold messages have it
         self.unsynced = 0  # the number of queues that have it, but not on disk
 
@@ -209,6 +215,7 @@ class DeadLetters:
         self._queue = queue
         self._waiting: dict[_Waiting, None] = {}  # oldest first; one that was tried again goes to the end
         self._retry: Timer | None = None
+        self._trying_again = False
         self.bytes = 0
 
     @property
@@ -224,7 +231,11 @@ class DeadLetters:
 
     def _try(self, entry: _Waiting) -> None:
         self._send(entry)
-        if entry in self._waiting and not entry.unsynced and self._retry is None:
+        self._check(entry)
+
+    def _check(self, entry: _Waiting) -> None:
+        """Try the letter again later, if it found no place."""
+        if entry in self._waiting and not entry.unsynced and not entry.sending and self._retry is None:
             log.warning(
                 "%s: a dead letter finds no exchange, no queue, or a queue that is full; it is tried again every %d s",
                 self._queue, RETRY_MS // 1000,
@@ -237,12 +248,14 @@ class DeadLetters:
             self._retry.cancel()
             self._retry = None
         before, gets_on = self.count, False
+        self._trying_again = True
         for entry in [entry for entry, _ in zip(self._waiting, range(SHARE), strict=False)]:
-            if entry in self._waiting and not entry.unsynced:
+            if entry in self._waiting and not entry.unsynced and not entry.sending:
                 del self._waiting[entry]
                 self._waiting[entry] = None
                 self._send(entry)
-                gets_on = gets_on or entry.unsynced > 0 or entry not in self._waiting
+                gets_on = gets_on or entry.unsynced > 0 or entry.sending or entry not in self._waiting
+        self._trying_again = False
         if self._waiting:
             self._retry_in(1 if gets_on and before > SHARE else RETRY_MS)
 
@@ -251,7 +264,11 @@ class DeadLetters:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        self._settle(self._waiting)
+        self._settle(entry for entry in self._waiting if not entry.sending)
+        sent = [entry for entry in self._waiting if entry.sending]
+        if sent:
+            self._queue.batch.cover_earlier()
+            self._queue.batch.when_safe(partial(self._settle, sent))
         self._waiting.clear()
         self.bytes = 0
 
@@ -260,31 +277,41 @@ class DeadLetters:
         self._retry = timers.at(timers.now() + milliseconds, self.try_again)
 
     def _send(self, entry: _Waiting) -> None:
-        """Publish the letter to the queues that lack it; it is done when all have it, and streams have it on disk."""
+        """Publish the letter to the queues that lack it, or put it into the line of letters.
+
+        It is done when all have it, and stored queues have it on disk.
+        """
         letter = _address(self._queue, entry.message, entry.reason, entry.died)
         if letter is None:
             return
-        all_took_it = True
-        for queue in letter.queues:
-            if queue.name in entry.taken:
-                continue
-            if not queue.publish(letter.message):
-                all_took_it = False
-                continue
-            entry.taken.add(queue.name)
-            if queue.stored:
-                entry.unsynced += 1
-                queue.when_durable(partial(self._synced, entry))
+        entry.sending = True
+        self._queue.batch.letters.put(_Sending(self, entry, letter))
+
+    def publish(self, entry: _Waiting, letter: _Letter, queue: Receiver) -> bool:
+        """Publish a letter to one of its queues. Returns whether the queue took it."""
+        if not queue.publish(letter.message):
+            return False
+        entry.taken.add(queue.name)
+        if queue.stored:
+            entry.unsynced += 1
+            queue.when_durable(partial(self._synced, entry))
+        return True
+
+    def sent(self, entry: _Waiting, letter: _Letter, all_took_it: bool) -> None:
+        """Act on the last publication of a letter."""
+        entry.sending = False
         if not entry.kept:
             entry.kept = True
             for sink in self._queue.vhost.exchange_sinks(letter.route, letter.keys):
                 sink.publish(letter.message)
         if all_took_it and not entry.unsynced:
             self._done(entry)
+        if not self._trying_again:
+            self._check(entry)
 
     def _synced(self, entry: _Waiting) -> None:
         entry.unsynced -= 1
-        if not entry.unsynced and entry in self._waiting:
+        if not entry.unsynced and not entry.sending and entry in self._waiting:
             self._try(entry)  # other queues may have been full, and routes may have changed meanwhile
 
     def _done(self, entry: _Waiting) -> None:
@@ -299,3 +326,24 @@ class DeadLetters:
         positions = [entry.position for entry in entries if entry.position is not None]
         if positions:
             self._queue.settle(positions)
+
+
+class _Sending(Letter):
+    """The letter of a message that waits, in the line of letters."""
+
+    __slots__ = ("_all_took_it", "_entry", "_letter", "_owner", "_queues")
+
+    def __init__(self, owner: DeadLetters, entry: _Waiting, letter: _Letter) -> None:
+        self._queues = [queue for queue in letter.queues if queue.name not in entry.taken]
+        super().__init__(letter.message, self._queues)
+        self._owner, self._entry, self._letter = owner, entry, letter
+        self._all_took_it = True
+
+    def publish(self, count: int) -> None:
+        at = len(self._queues) - self.left
+        for queue in self._queues[at : at + count]:
+            if not self._owner.publish(self._entry, self._letter, queue):
+                self._all_took_it = False
+
+    def end(self) -> None:
+        self._owner.sent(self._entry, self._letter, self._all_took_it)

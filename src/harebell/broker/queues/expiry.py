@@ -65,4 +65,8 @@ class Expiry:
 
     def _ring(self) -> None:
         self._timer, self.next = None, NEVER
-        self.arm(0 if self.drop_expired() else self._timers.now() + 1)  # others have their turns in between
+        done = False
+        try:
+            done = self.drop_expired()
+        finally:
+            self.arm(0 if done else self._timers.now() + 1)  # others have their turns in between

@@ -120,6 +120,7 @@ class LengthLimit(QueueDecorator):
     def _drop_many(self) -> Work:
         try:
             while not self._queue.deleted and self._drops and self._drop(SHARE):
+                self._queue.batch.letters.hold_back()
                 yield
         finally:
             self._dropping = False

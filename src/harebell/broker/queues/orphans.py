@@ -33,6 +33,8 @@ class EndingQueue(Protocol):
     name: str
     settings: QueueSettings
 
+    batch: Batch
+
     @property
     def vhost(self) -> Forwarding: ...
 
@@ -41,7 +43,6 @@ class FullQueue(EndingQueue, Protocol):
     """The same one, with the messages that are ready in it."""
 
     deleted: bool
-    batch: Batch
     contents: Contents
     journal: Journal | None
 
@@ -68,13 +69,11 @@ def reroute(queue: EndingQueue, message: Message) -> None:
         lambda: whole_message(properties, message.content.body),
         lenient=True,
     )
-    for name in route.queues:
-        if name != queue.name:
-            if message.ttl is not None:
-                vhost.queues[name].enrich()
-            vhost.queues[name].publish(message)
-    for sink in vhost.exchange_sinks(route, keys):
-        sink.publish(message)
+    queues = [vhost.queues[name] for name in route.queues if name != queue.name]
+    if message.ttl is not None:
+        for each in queues:
+            each.enrich()
+    queue.batch.letters.send(message, (*queues, *vhost.exchange_sinks(route, keys)))
 
 
 def rerouting(queue: FullQueue) -> Work:
@@ -92,8 +91,10 @@ def rerouting(queue: FullQueue) -> Work:
                 reroute(queue, held.message)
             left = queue.message_count
             queue.batch.relieve()
+            queue.batch.letters.hold_back()
             yield
             if not queue.message_count and queue.journal is not None:
+                queue.batch.cover_earlier()
                 queue.batch.slices.wait(queue.batch.when_safe)
                 yield
     finally:

@@ -96,7 +96,7 @@ class Completions:
     def confirm(self) -> bool:
         """Complete the commands whose sync is done. Returns whether any are left."""
         session, pending = self._session, self._pending
-        while pending and pending[0].ticket <= session.batch.commit.synced and not session.ended:
+        while pending and session.batch.is_safe(pending[0].ticket) and not session.ended:
             self._finish(pending.popleft())
         if session.ended:
             pending.clear()

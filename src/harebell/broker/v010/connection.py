@@ -98,7 +98,7 @@ class Connection(BaseConnection[Happening]):
         if events:
             self.read_size += self.partial_size
             self.partial_size = 0
-        if self.busy or self.choked or self.node.alarms:
+        if self.busy or self.choked or self.awaits_letters or self.node.alarms:
             events = self.sift(events)
         self.process(events)
         if failure is not None:
@@ -131,9 +131,12 @@ class Connection(BaseConnection[Happening]):
                     if session is not None:  # else an error ended it earlier in this batch
                         session.publish(event)
                     continue
+                late = self.batch.letters.waits  # those of a transfer or a rejection before this command
                 if not self._slice_ends:
                     self._slice_ends = stopwatch() + SLICE
                 elif stopwatch() > self._slice_ends:
+                    late = True
+                if late:
                     self.waiting.add(((number, event),))
                     self.take_turns()
                     return None

@@ -106,11 +106,11 @@ class Confirms:
 
     def confirm(self) -> bool:
         """Send the confirms whose sync is done. Returns whether any are left."""
-        pending, synced = self._pending, self._channel.batch.commit.synced
+        pending, batch = self._pending, self._channel.batch
         if not self._channel.open:
             pending.clear()
         upto = 0
-        while pending and pending[0][0] <= synced:
+        while pending and batch.is_safe(pending[0][0]):
             _, last, rejected, replies = pending.popleft()
             for tag in rejected:
                 self._ack(tag - 1)

@@ -91,7 +91,7 @@ class Connection(BaseConnection[Grouped]):
             self.partial_size = 0
         else:
             self.partial_size += size
-        if self.busy or self.choked or self.node.alarms:
+        if self.busy or self.choked or self.awaits_letters or self.node.alarms:
             events = self.sift(events)
         self.process(events)
         if failure is not None:
@@ -126,9 +126,12 @@ class Connection(BaseConnection[Grouped]):
                     if channel is not None and self.phase is Phase.OPEN:
                         channel.ack_each(event.tags)
                     continue
+                late = self.batch.letters.waits  # those of a publication or a rejection before this method
                 if not end:
                     end = stopwatch() + SLICE
                 elif stopwatch() > end:
+                    late = True
+                if late:
                     self.waiting.add(((number, event),))
                     self.take_turns()
                     return
