@@ -326,6 +326,34 @@ def test_the_outbox_without_a_broker(configure: Configure, work: Work) -> None:
     wait_for(lambda: OutboxTask.objects.count() == 0)
 
 
+def test_a_task_of_the_outbox_that_can_never_be_published(configure: Configure, work: Work) -> None:
+    """Its result says why, its row is kept for whoever looks after it, and those behind it go on."""
+    backend = configure(enqueue="outbox", results="database", queues=("default", "q" * 250))
+    with transaction.atomic():
+        bad = jobs.note.using(queue_name="q" * 250).enqueue("bad")
+        good = jobs.note.enqueue("good")
+    bad.refresh()
+    assert (bad.status, bad.errors[0].exception_class) == (FAILED, errors.LocalProtocolError)
+    row = OutboxTask.objects.get()
+    assert row.error == bad.errors[0].traceback
+    assert backend.relay_outbox() == 0
+    work(configure(prefix=backend.settings.prefix, results="database"))
+    assert finished(good).status == SUCCESSFUL
+    row.delete()
+
+
+def test_the_outbox_is_kept_while_the_broker_refuses_the_connection(configure: Configure, broker_url: str) -> None:
+    """As with a password that was changed: it is not the fault of the tasks."""
+    user = broker_url.partition("://")[2].partition("@")[0]
+    configure(enqueue="outbox", results="database", url=broker_url.replace(user, "guest:wrong"), timeout=5)
+    result = jobs.note.enqueue("kept")
+    result.refresh()
+    assert result.status == READY
+    row = OutboxTask.objects.get()
+    assert row.error == ""
+    row.delete()
+
+
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server that ends connections")
 def test_a_worker_outlives_its_connections_to_the_database(
     configure: Configure, work: Work, monkeypatch: pytest.MonkeyPatch
@@ -361,8 +389,8 @@ def test_what_is_relayed_twice_is_run_once(configure: Configure, work: Work) -> 
     with transaction.atomic():
         outbox.store(backend_record(backend), None)
         with pytest.raises(errors.ConnectionLost), transaction.atomic():
-            outbox.relay("default", publish)
-    assert outbox.relay("default", publish) == 1
+            outbox.relay("default", publish, backend._refused)
+    assert outbox.relay("default", publish, backend._refused) == 1
     assert len(published) == 2
     work(backend, concurrency=1)
     after = jobs.note.enqueue("after")

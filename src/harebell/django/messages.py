@@ -10,6 +10,7 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
+from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from harebell.client.messages import Message
@@ -17,7 +18,7 @@ from harebell.django.framework import base
 from harebell.django.options import Options
 from harebell.errors import UndecodableBody
 
-__all__ = ["DUE", "UnknownTask", "message_of", "read", "record_of", "result_of"]
+__all__ = ["DUE", "UnknownTask", "failed", "message_of", "read", "record_of", "result_of"]
 
 PERSISTENT: Final = 2
 TIMES: Final = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
@@ -46,6 +47,16 @@ def record_of(result: Any) -> dict[str, Any]:
         "worker_ids": result.worker_ids,
         "return_value": result._return_value,
         **{name: _text(getattr(result, name)) for name in TIMES},
+    }
+
+
+def failed(record: dict[str, Any], error: Exception) -> dict[str, Any]:
+    """The record of a task that has failed for good without being run."""
+    return {
+        **record,
+        "errors": [*record.get("errors", []), [f"{type(error).__module__}.{type(error).__qualname__}", str(error)]],
+        "status": str(base.TaskResultStatus.FAILED.value),
+        "finished_at": timezone.now().isoformat(),
     }
 
 

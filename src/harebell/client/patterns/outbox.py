@@ -32,7 +32,7 @@ from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
 
-__all__ = ["Outbox", "OutboxEntry", "Relay"]
+__all__ = ["Outbox", "OutboxEntry", "Relay", "is_final"]
 
 logger = logging.getLogger("harebell.client")
 
@@ -208,7 +208,7 @@ class Relay:
             later: dict[int, errors.HarebellError] = {}
             for position, error in sorted(failures.items()):
                 entry = entries[position]
-                if _final(error):
+                if is_final(error):
                     logger.error("publication %d of the outbox can't be published: %s", entry.number, error)
                     await self._outbox.refused(entry.number, error)
                     self.refused += 1
@@ -257,7 +257,7 @@ class Relay:
             await self._outbox.hold(self._name, 0)
 
 
-def _final(error: errors.HarebellError) -> bool:
+def is_final(error: errors.HarebellError) -> bool:
     """Whether another attempt would end as this one did.
 
     What was published beside others that are at fault, too, is refused alone only behind an attempt without an answer:

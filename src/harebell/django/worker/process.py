@@ -22,8 +22,7 @@ from django.utils.crypto import get_random_string
 
 from harebell import errors
 from harebell.client.messages import Delivery, Message
-from harebell.django.framework import base
-from harebell.django.messages import DUE, UnknownTask, message_of, read, result_of
+from harebell.django.messages import DUE, UnknownTask, failed, message_of, read, result_of
 from harebell.django.publishing import Broker
 from harebell.django.topology import MAX_DELAY
 from harebell.django.worker.running import Runner, Threads, call
@@ -275,12 +274,8 @@ class WorkerProcess:
             record = read(delivery.body)
         except errors.UndecodableBody:
             return
-        path = f"{type(error).__module__}.{type(error).__qualname__}"
-        record["errors"] = [*record.get("errors", []), [path, str(error)]]
-        record["status"] = str(base.TaskResultStatus.FAILED.value)
-        record["finished_at"] = timezone.now().isoformat()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, call, self._backend.results.save, [record])
+        await loop.run_in_executor(self._threads, call, self._backend.results.save, [failed(record, error)])
 
     async def _relay(self) -> None:
         """Publish what other processes have left in the outbox, and delete old results, until the stop."""
