@@ -524,11 +524,12 @@ def test_a_stop_gives_back_what_waits_for_a_free_slot(configure: Configure, brok
 def test_the_outbox_while_tasks_have_all_threads(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harebell.django.worker.process.RELAY_SECONDS", 0.05)
     backend = configure(enqueue="outbox", results="database")
+    jobs.begun.clear()
     jobs.gate.clear()
     worker = Worker(backend, concurrency=1)
     try:
         jobs.wait.enqueue()
-        wait_for(lambda: worker.process.running == 1)
+        assert jobs.begun.wait(60)
         outbox.store(backend_record(backend), None)
         wait_for(lambda: OutboxTask.objects.count() == 0)
     finally:
@@ -567,6 +568,55 @@ def test_embedded() -> None:
     with override_settings(TASKS={"default": params}):
         assert finished(jobs.add.enqueue(20, 22)).return_value == 42
         task_backends["default"].close()
+
+
+@pytest.mark.parametrize("broker", ["embedded", "outside"])
+def test_backends_with_the_same_prefix(configure: Configure, work: Work, broker: str) -> None:
+    """They share their queues; the worker of one runs the tasks of the other as that one's options say."""
+    from django.test import override_settings
+
+    backend = configure(results="cache", **({"url": "embedded://"} if broker == "embedded" else {}))
+    here = {"BACKEND": "harebell.django.TaskBackend", "QUEUES": list(backend.queues)}
+    options = {"url": backend.settings.url, "prefix": backend.settings.prefix, "results": "cache"}
+    audit = {**options, "results": "database", "attempts": 2, "backoff": 0.1}
+    with override_settings(TASKS={"default": {**here, "OPTIONS": options}, "audit": {**here, "OPTIONS": audit}}):
+        if broker == "outside":
+            work(task_backends["default"])
+        assert finished(jobs.add.enqueue(1, 2)).return_value == 3
+        assert finished(jobs.fail.using(backend="audit").enqueue(1)).return_value == "after 2"
+        assert task_backends["default"].results.get(TaskRecord.objects.latest("changed_at").id) is None
+        task_backends["default"].close()
+        task_backends["audit"].close()
+
+
+def test_a_second_configuration_of_embedded() -> None:
+    """As with override_settings in the tests of a program."""
+    from django.test import override_settings
+
+    for results in ("cache", "database"):
+        options = {"url": "embedded://", "prefix": "second", "results": results}
+        with override_settings(TASKS={"default": {"BACKEND": "harebell.django.TaskBackend", "OPTIONS": options}}):
+            assert finished(jobs.add.enqueue(20, 22)).return_value == 42
+            task_backends["default"].close()
+
+
+@pytest.mark.parametrize("change", [{"queue": "nowhere"}, {"backend": "nowhere"}, {"backend": "dummy"}])
+def test_a_task_that_the_settings_do_not_have(configure: Configure, work: Work, change: dict[str, str]) -> None:
+    """It is set aside, with what is wrong."""
+    from django.conf import settings
+    from django.test import override_settings
+
+    backend = configure()
+    dummy = {"BACKEND": f"{base.__name__.rpartition('.')[0]}.backends.dummy.DummyBackend"}
+    with override_settings(TASKS={**settings.TASKS, "dummy": dummy}):
+        worker = work(task_backends["default"])
+        finished(jobs.add.enqueue(1, 2))
+        record = {**backend_record(backend), **change}
+        message = message_of(record, backend.settings)
+        with connect(backend.settings.url) as amqp, amqp.channel() as channel:
+            channel.publish(message, "", Names(backend.settings.prefix).queue("default"))
+        wait_for(lambda: worker.process.counts["unreadable"] == 1)
+        wait_for(lambda: (backend.results.get(record["id"]) or {}).get("status") == "FAILED")
 
 
 def test_what_is_missing_is_said_by_check(configure: Configure) -> None:
