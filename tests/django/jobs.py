@@ -11,7 +11,7 @@ from harebell.django.framework import base
 
 task = base.task
 order: list[Any] = []
-gate = threading.Event()
+begun, gate = threading.Event(), threading.Event()
 
 
 @task  # type: ignore[untyped-decorator]
@@ -62,4 +62,5 @@ def note(what: Any) -> float:
 
 @task  # type: ignore[untyped-decorator]
 def wait() -> bool:
+    begun.set()
     return gate.wait(60)

@@ -314,20 +314,6 @@ def test_the_outbox(configure: Configure, work: Work) -> None:
     assert jobs.order == ["committed"]
 
 
-def test_a_task_that_can_never_be_published_holds_up_no_other(configure: Configure, work: Work) -> None:
-    long = "q" * 250  # with the prefix it is no name
-    backend = configure(enqueue="outbox", results="database", queues=())
-    jobs.order.clear()
-    with transaction.atomic():
-        bad, good = jobs.note.using(queue_name=long).enqueue("bad"), jobs.note.enqueue("good")
-    assert OutboxTask.objects.count() == 0
-    assert finished(bad).status == FAILED
-    assert issubclass(bad.errors[0].exception_class, errors.HarebellError)
-    work(configure(results="database", prefix=backend.settings.prefix))
-    assert finished(good).status == SUCCESSFUL
-    assert jobs.order == ["good"]
-
-
 def test_the_outbox_without_a_broker(configure: Configure, work: Work) -> None:
     """The row stays, and a worker publishes it."""
     backend = configure(enqueue="outbox", results="database", url="amqp://127.0.0.1:9/", timeout=0.3)
@@ -338,6 +324,34 @@ def test_the_outbox_without_a_broker(configure: Configure, work: Work) -> None:
     work(backend)
     assert finished(result).status == SUCCESSFUL
     wait_for(lambda: OutboxTask.objects.count() == 0)
+
+
+def test_a_task_of_the_outbox_that_can_never_be_published(configure: Configure, work: Work) -> None:
+    """Its result says why, its row is kept for whoever looks after it, and those behind it go on."""
+    backend = configure(enqueue="outbox", results="database", queues=("default", "q" * 250))
+    with transaction.atomic():
+        bad = jobs.note.using(queue_name="q" * 250).enqueue("bad")
+        good = jobs.note.enqueue("good")
+    bad.refresh()
+    assert (bad.status, bad.errors[0].exception_class) == (FAILED, errors.LocalProtocolError)
+    row = OutboxTask.objects.get()
+    assert row.error == bad.errors[0].traceback
+    assert backend.relay_outbox() == 0
+    work(configure(prefix=backend.settings.prefix, results="database"))
+    assert finished(good).status == SUCCESSFUL
+    row.delete()
+
+
+def test_the_outbox_is_kept_while_the_broker_refuses_the_connection(configure: Configure, broker_url: str) -> None:
+    """As with a password that was changed: it is not the fault of the tasks."""
+    user = broker_url.partition("://")[2].partition("@")[0]
+    configure(enqueue="outbox", results="database", url=broker_url.replace(user, "guest:wrong"), timeout=5)
+    result = jobs.note.enqueue("kept")
+    result.refresh()
+    assert result.status == READY
+    row = OutboxTask.objects.get()
+    assert row.error == ""
+    row.delete()
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server that ends connections")
@@ -375,17 +389,13 @@ def test_what_is_relayed_twice_is_run_once(configure: Configure, work: Work) -> 
     with transaction.atomic():
         outbox.store(backend_record(backend), None)
         with pytest.raises(errors.ConnectionLost), transaction.atomic():
-            outbox.relay("default", publish, unexpected)
-    assert outbox.relay("default", publish, unexpected) == 1
+            outbox.relay("default", publish, backend._refused)
+    assert outbox.relay("default", publish, backend._refused) == 1
     assert len(published) == 2
     work(backend, concurrency=1)
     after = jobs.note.enqueue("after")
     finished(after)
     assert jobs.order.count("twice") == (1 if is_harebell(backend) else 2)
-
-
-def unexpected(record: dict[str, Any], error: errors.HarebellError) -> None:
-    raise AssertionError(record) from error
 
 
 def backend_record(backend: Any) -> dict[str, Any]:
@@ -514,11 +524,12 @@ def test_a_stop_gives_back_what_waits_for_a_free_slot(configure: Configure, brok
 def test_the_outbox_while_tasks_have_all_threads(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harebell.django.worker.process.RELAY_SECONDS", 0.05)
     backend = configure(enqueue="outbox", results="database")
+    jobs.begun.clear()
     jobs.gate.clear()
     worker = Worker(backend, concurrency=1)
     try:
         jobs.wait.enqueue()
-        wait_for(lambda: worker.process.running == 1)
+        assert jobs.begun.wait(60)
         outbox.store(backend_record(backend), None)
         wait_for(lambda: OutboxTask.objects.count() == 0)
     finally:
@@ -559,6 +570,55 @@ def test_embedded() -> None:
     with override_settings(TASKS={"default": params}):
         assert finished(jobs.add.enqueue(20, 22)).return_value == 42
         task_backends["default"].close()
+
+
+@pytest.mark.parametrize("broker", ["embedded", "outside"])
+def test_backends_with_the_same_prefix(configure: Configure, work: Work, broker: str) -> None:
+    """They share their queues; the worker of one runs the tasks of the other as that one's options say."""
+    from django.test import override_settings
+
+    backend = configure(results="cache", **({"url": "embedded://"} if broker == "embedded" else {}))
+    here = {"BACKEND": "harebell.django.TaskBackend", "QUEUES": list(backend.queues)}
+    options = {"url": backend.settings.url, "prefix": backend.settings.prefix, "results": "cache"}
+    audit = {**options, "results": "database", "attempts": 2, "backoff": 0.1}
+    with override_settings(TASKS={"default": {**here, "OPTIONS": options}, "audit": {**here, "OPTIONS": audit}}):
+        if broker == "outside":
+            work(task_backends["default"])
+        assert finished(jobs.add.enqueue(1, 2)).return_value == 3
+        assert finished(jobs.fail.using(backend="audit").enqueue(1)).return_value == "after 2"
+        assert task_backends["default"].results.get(TaskRecord.objects.latest("changed_at").id) is None
+        task_backends["default"].close()
+        task_backends["audit"].close()
+
+
+def test_a_second_configuration_of_embedded() -> None:
+    """As with override_settings in the tests of a program."""
+    from django.test import override_settings
+
+    for results in ("cache", "database"):
+        options = {"url": "embedded://", "prefix": "second", "results": results}
+        with override_settings(TASKS={"default": {"BACKEND": "harebell.django.TaskBackend", "OPTIONS": options}}):
+            assert finished(jobs.add.enqueue(20, 22)).return_value == 42
+            task_backends["default"].close()
+
+
+@pytest.mark.parametrize("change", [{"queue": "nowhere"}, {"backend": "nowhere"}, {"backend": "dummy"}])
+def test_a_task_that_the_settings_do_not_have(configure: Configure, work: Work, change: dict[str, str]) -> None:
+    """It is set aside, with what is wrong."""
+    from django.conf import settings
+    from django.test import override_settings
+
+    backend = configure()
+    dummy = {"BACKEND": f"{base.__name__.rpartition('.')[0]}.backends.dummy.DummyBackend"}
+    with override_settings(TASKS={**settings.TASKS, "dummy": dummy}):
+        worker = work(task_backends["default"])
+        finished(jobs.add.enqueue(1, 2))
+        record = {**backend_record(backend), **change}
+        message = message_of(record, backend.settings)
+        with connect(backend.settings.url) as amqp, amqp.channel() as channel:
+            channel.publish(message, "", Names(backend.settings.prefix).queue("default"))
+        wait_for(lambda: worker.process.counts["unreadable"] == 1)
+        wait_for(lambda: (backend.results.get(record["id"]) or {}).get("status") == "FAILED")
 
 
 def test_what_is_missing_is_said_by_check(configure: Configure) -> None:

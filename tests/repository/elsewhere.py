@@ -254,6 +254,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "django/framework.py": "django/test_backend.py",
     "django/messages.py": "django/test_backend.py",
     "django/migrations/0001_initial.py": "django/test_backend.py",
+    "django/migrations/0002_outboxtask_error.py": "django/test_backend.py",
     "django/models.py": "django/test_backend.py",
     "django/outbox.py": "django/test_backend.py",
     "django/results.py": "django/test_backend.py",

@@ -12,7 +12,7 @@ from django.utils.crypto import get_random_string
 
 from harebell.django import outbox
 from harebell.django.framework import BaseTaskBackend, base, exceptions, signals
-from harebell.django.messages import UnknownTask, record_of, result_of
+from harebell.django.messages import UnknownTask, failed, record_of, result_of
 from harebell.django.options import EMBEDDED, Options
 from harebell.django.publishing import Publisher, close_publisher, publisher_of, resolved
 from harebell.django.results import results_of
@@ -116,15 +116,11 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
         object.__setattr__(result, "finished_at", timezone.now())
         self.results.save(record_of(result))
 
-    def _refused(self, record: dict[str, Any], error: HarebellError) -> None:
-        logger.error("task %s of the outbox can't be published: %s", record["id"], error)
-        try:
-            self._failed(result_of(record), error)
-        except UnknownTask:
-            pass  # of another version of the program: nobody here waits for it
-
     def relay_outbox(self) -> int:
-        """Publish what waits in the outbox; how many. A broker that is away leaves it there, for a worker."""
+        """Publish what waits in the outbox; how many. A broker that is away leaves it there, for a worker.
+
+        The result of a task that can never be published is failed.
+        """
         try:
             for queue in self.queues or ["default"]:
                 self._run_here(queue)
@@ -132,6 +128,14 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
         except HarebellError as error:
             logger.warning("tasks wait in the outbox: %s", error)
             return 0
+
+    def _refused(self, record: dict[str, Any], error: HarebellError) -> bool:
+        """Whether a task of the outbox can never be published; its result says why then."""
+        if not self.publisher.is_final(error):
+            return False
+        logger.error("task %s (%s) of the outbox cannot be published: %s", record["id"], record["task"], error)
+        self.results.save(failed(record, error))
+        return True
 
     def get_result(self, result_id: str) -> Any:
         """The result of that id. TaskResultDoesNotExist; NotImplementedError when results are kept nowhere."""

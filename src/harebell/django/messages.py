@@ -10,14 +10,16 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from harebell.client.messages import Message
-from harebell.django.framework import base
+from harebell.django.framework import base, exceptions
 from harebell.django.options import Options
 from harebell.errors import UndecodableBody
 
-__all__ = ["DUE", "UnknownTask", "message_of", "read", "record_of", "result_of"]
+__all__ = ["DUE", "UnknownTask", "failed", "message_of", "read", "record_of", "result_of"]
 
 PERSISTENT: Final = 2
 TIMES: Final = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
@@ -26,7 +28,7 @@ DEDUPLICATION: Final = "x-deduplication-header"  # Harebell's queues take a mess
 
 
 class UnknownTask(Exception):
-    """The function of a task cannot be imported, or is no task."""
+    """The function of a task cannot be imported, is no task, or TASKS has not its backend or its queue."""
 
 
 def record_of(result: Any) -> dict[str, Any]:
@@ -49,20 +51,33 @@ def record_of(result: Any) -> dict[str, Any]:
     }
 
 
+def failed(record: dict[str, Any], error: Exception) -> dict[str, Any]:
+    """The record of a task that has failed for good without being run."""
+    return {
+        **record,
+        "errors": [*record.get("errors", []), [f"{type(error).__module__}.{type(error).__qualname__}", str(error)]],
+        "status": str(base.TaskResultStatus.FAILED.value),
+        "finished_at": timezone.now().isoformat(),
+    }
+
+
 def result_of(record: dict[str, Any]) -> Any:
-    """The TaskResult of a record. UnknownTask when its function is not there, or is no task."""
+    """The TaskResult of a record. UnknownTask when this program has no such task."""
     try:
         task = import_string(record["task"])
     except (ImportError, AttributeError) as error:
         raise UnknownTask(f"{record['task']}: {error}") from error
     if not isinstance(task, base.Task):
         raise UnknownTask(f"{record['task']} is no task: its decorator @task is missing")
-    task = task.using(
-        priority=record["priority"],
-        queue_name=record["queue"],
-        run_after=_time(record["run_after"]),
-        backend=record["backend"],
-    )
+    try:
+        task = task.using(
+            priority=record["priority"],
+            queue_name=record["queue"],
+            run_after=_time(record["run_after"]),
+            backend=record["backend"],
+        )
+    except (exceptions.TaskException, ImproperlyConfigured) as error:
+        raise UnknownTask(f"{record['task']}: {error}") from error
     result = base.TaskResult(
         task=task,
         id=record["id"],

@@ -25,12 +25,13 @@ class TaskRecord(models.Model):  # type: ignore[misc]
 
 
 class OutboxTask(models.Model):  # type: ignore[misc]
-    """A task of a committed transaction that is not published yet."""
+    """A task of a committed transaction that is not published yet; with an `error`, one that never can be."""
 
     id = models.BigAutoField(primary_key=True)
     backend = models.CharField(max_length=255)
     record = models.TextField()
     run_after = models.DateTimeField(null=True)
+    error = models.TextField(default="")
 
     class Meta:
         app_label = "harebell"

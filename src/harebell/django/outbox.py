@@ -1,7 +1,8 @@
 """The outbox: tasks that are rows of the program's own transaction, and are published when it has committed.
 
 A row is deleted in a transaction that commits once the broker has confirmed its task. A process that dies in between
-leaves the row, and the task is published again, under the same id: a queue on Harebell takes it once.
+leaves the row, and the task is published again, under the same id: a queue on Harebell takes it once. The row of a task
+that can never be published stays, with the error, and those behind it go on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from harebell.client.patterns.outbox import is_final
 from harebell.errors import HarebellError
 
 __all__ = ["relay", "store"]
@@ -21,7 +21,7 @@ __all__ = ["relay", "store"]
 AT_ONCE: Final = 100  # rows that are read together
 
 Publish = Callable[..., None]
-Refused = Callable[[dict[str, Any], HarebellError], None]
+Refused = Callable[[dict[str, Any], HarebellError], bool]
 
 
 def store(record: dict[str, Any], run_after: Any) -> None:
@@ -32,15 +32,14 @@ def store(record: dict[str, Any], run_after: Any) -> None:
 
 
 def relay(backend: str, publish: Publish, refused: Refused) -> int:
-    """Publish the tasks of one backend that wait in the outbox; how many.
+    """Publish the tasks of one backend that wait in the outbox; how many. Raises what `publish` raises.
 
-    A task that can never be published leaves it too, and `refused` is called with its record and the error. Raises what
-    `publish` raises otherwise: the rest waits.
+    refused  called with a task and the error of `publish`: whether it can never be published
     """
     from harebell.django.models import OutboxTask
 
     count = 0
-    while rows := list(OutboxTask.objects.filter(backend=backend).order_by("id")[:AT_ONCE]):
+    while rows := list(OutboxTask.objects.filter(backend=backend, error="").order_by("id")[:AT_ONCE]):
         for row in rows:
             with transaction.atomic():
                 # Deleted first, so that another process that has read the row waits here, and finds nothing then.
@@ -50,9 +49,11 @@ def relay(backend: str, publish: Publish, refused: Refused) -> int:
                 record = json.loads(row.record)
                 try:
                     publish(record, delay=delay)
-                    count += 1
                 except HarebellError as error:
-                    if not is_final(error):
+                    if not refused(record, error):
                         raise
-                    refused(record, error)
+                    row.error = str(error)
+                    row.save(force_insert=True)
+                else:
+                    count += 1
     return count

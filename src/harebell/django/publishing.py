@@ -20,6 +20,7 @@ from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Message
+from harebell.client.patterns.outbox import is_final
 from harebell.client.servers import product_of
 from harebell.django import topology
 from harebell.django.messages import DUE, message_of
@@ -142,7 +143,7 @@ class Broker:
 class Publisher:
     """Publishes tasks from any thread of this process, over one connection. Made by `publisher_of`.
 
-    Everything but `publish` and `close` runs in the loop.
+    The coroutines run in the loop.
     """
 
     def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
@@ -158,6 +159,12 @@ class Publisher:
     def close(self) -> None:
         """Close the connection, after the tasks that other threads are publishing. The next task opens it again."""
         self._run(self._close())
+
+    def is_final(self, error: errors.HarebellError) -> bool:
+        """Whether another attempt would end with this error of `publish`, too. Never while there is no connection."""
+        known = self._connecting
+        connected = known is not None and known.done() and not known.exception() and known.result().connection.is_open
+        return connected and is_final(error)
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -17,13 +17,16 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
+from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 from harebell import errors
 from harebell.client.messages import Delivery, Message
-from harebell.django.framework import base
-from harebell.django.messages import DUE, UnknownTask, message_of, read, result_of
+from harebell.django.backend import TaskBackend
+from harebell.django.framework import task_backends
+from harebell.django.messages import DUE, UnknownTask, failed, message_of, read, result_of
+from harebell.django.options import Options
 from harebell.django.publishing import Broker
 from harebell.django.topology import MAX_DELAY
 from harebell.django.worker.running import Runner, Threads, call
@@ -40,9 +43,9 @@ FINISHED: Final = ("SUCCESSFUL", "FAILED")
 
 
 class WorkerProcess:
-    """Takes and runs the tasks of one backend.
+    """Takes and runs the tasks in the queues of one backend, each as the backend says that it was enqueued with.
 
-    backend      its TaskBackend
+    backend      the TaskBackend
     queues       Django queues
     concurrency  tasks that run at once
     prefetch     further tasks that are fetched in advance
@@ -61,7 +64,7 @@ class WorkerProcess:
         self._threads = Threads(concurrency, "task")
         self._relay_thread = Threads(1, "relay")  # its own: tasks may have all others for long
         self.worker_id = f"{socket.gethostname()}.{os.getpid()}.{get_random_string(6)}"[:64]
-        self._runner = Runner(type(backend), backend.results, self._threads, self.worker_id, self._options.attempts)
+        self._runners: dict[Options, Runner] = {}
         self.counts: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._readers: set[asyncio.Task[None]] = set()
@@ -243,6 +246,7 @@ class WorkerProcess:
             record = read(delivery.body)
             attempt, waits, _ = _numbers(delivery)
             result = result_of(record)
+            runner = self._runner_of(record)
         except (errors.UndecodableBody, UnknownTask, ValueError, TypeError, KeyError) as error:
             await self._unreadable(broker, delivery, error)
             return
@@ -250,20 +254,36 @@ class WorkerProcess:
         if due > 0 and attempt == 1:  # the ladder of delays ends before it
             await broker.publish(record, delay=min(due, MAX_DELAY), waits=waits + 1)
             return
-        if delivery.redelivered and await self._is_finished(record["id"]):
+        if delivery.redelivered and await self._is_finished(runner, record["id"]):
             return  # the process that ran it could not acknowledge it any more
-        record = await self._runner.run(result, attempt)
+        record = await runner.run(result, attempt)
         if record["status"] == "READY":
             self.counts["tried again"] += 1
-            await broker.publish(record, attempt=attempt + 1, delay=self._options.delay(attempt))
+            await broker.publish(record, attempt=attempt + 1, delay=runner.options.delay(attempt))
         elif record["status"] == "FAILED":
             self.counts["failed"] += 1
             await broker.dead(message_of(record, self._options), record["errors"][-1][0])
         else:
             self.counts["succeeded"] += 1
 
-    async def _is_finished(self, id: str) -> bool:
-        known = await asyncio.get_running_loop().run_in_executor(self._threads, call, self._backend.results.get, [id])
+    def _runner_of(self, record: dict[str, Any]) -> Runner:
+        """What runs the tasks of the backend that a task names. UnknownTask.
+
+        It is not always this worker's: backends with one prefix share queues, and tests change TASKS.
+        """
+        alias = record["backend"]
+        try:
+            backend = task_backends[alias]
+        except ImproperlyConfigured as error:
+            raise UnknownTask(f"{record['task']}: {error}") from error
+        if not isinstance(backend, TaskBackend):
+            raise UnknownTask(f"{record['task']}: TASKS[{alias!r}] is no harebell.django.TaskBackend")
+        if backend.settings not in self._runners:
+            self._runners[backend.settings] = Runner(backend, self._threads, self.worker_id)
+        return self._runners[backend.settings]
+
+    async def _is_finished(self, runner: Runner, id: str) -> bool:
+        known = await asyncio.get_running_loop().run_in_executor(self._threads, call, runner.results.get, [id])
         return known is not None and known["status"] in FINISHED
 
     async def _unreadable(self, broker: Broker, delivery: Delivery, error: Exception) -> None:
@@ -275,12 +295,12 @@ class WorkerProcess:
             record = read(delivery.body)
         except errors.UndecodableBody:
             return
-        path = f"{type(error).__module__}.{type(error).__qualname__}"
-        record["errors"] = [*record.get("errors", []), [path, str(error)]]
-        record["status"] = str(base.TaskResultStatus.FAILED.value)
-        record["finished_at"] = timezone.now().isoformat()
+        try:
+            results = self._runner_of(record).results
+        except (UnknownTask, TypeError):
+            results = self._backend.results
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, call, self._backend.results.save, [record])
+        await loop.run_in_executor(self._threads, call, results.save, [failed(record, error)])
 
     async def _relay(self) -> None:
         """Publish what other processes have left in the outbox, and delete old results, until the stop."""

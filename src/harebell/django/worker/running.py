@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from harebell.django.framework import base, normalize_json, signals
 from harebell.django.messages import record_of
+from harebell.django.options import Options
 from harebell.django.results import Results
 
 __all__ = ["Runner", "Threads", "call"]
@@ -54,17 +55,18 @@ class Threads(ThreadPoolExecutor):
 class Runner:
     """Runs the tasks of one backend.
 
-    sender   the backend's class, which sends the signals; what their receivers raise is logged
-    results  where records are kept
+    backend  whose class sends the signals; what their receivers raise is logged
     threads  in which synchronous tasks run
+    results  where records are kept
+    options  the backend's
     """
 
-    def __init__(self, sender: type[Any], results: Results, threads: Executor, worker_id: str, attempts: int) -> None:
-        self._sender = sender
-        self._results = results
+    def __init__(self, backend: Any, threads: Executor, worker_id: str) -> None:
+        self.results: Results = backend.results
+        self.options: Options = backend.settings
+        self._sender = type(backend)
         self._threads = threads
         self._worker_id = worker_id
-        self._attempts = attempts
 
     async def run(self, result: Any, attempt: int) -> dict[str, Any]:
         """Run a task; its record afterwards, whose status is READY when it is to be tried again."""
@@ -102,7 +104,7 @@ class Runner:
             object.__setattr__(result, "started_at", now)
         result.worker_ids.append(self._worker_id)
         close_old_connections()
-        self._results.save(record_of(result))
+        self.results.save(record_of(result))
         signals.task_started.send_robust(sender=self._sender, task_result=result)
 
     def _end(self, result: Any, error: BaseException | None, attempt: int) -> dict[str, Any]:
@@ -112,13 +114,13 @@ class Runner:
             path = f"{kind.__module__}.{kind.__qualname__}"
             text = "".join(format_exception(error))[-MAX_TRACEBACK:]
             result.errors.append(base.TaskError(exception_class_path=path, traceback=text))
-            again = attempt < self._attempts and not isinstance(error, SystemExit | KeyboardInterrupt)
+            again = attempt < self.options.attempts and not isinstance(error, SystemExit | KeyboardInterrupt)
             status = base.TaskResultStatus.READY if again else base.TaskResultStatus.FAILED
         object.__setattr__(result, "status", status)
         if status != base.TaskResultStatus.READY:
             object.__setattr__(result, "finished_at", timezone.now())
         record = record_of(result)
-        self._results.save(record)
+        self.results.save(record)
         if status != base.TaskResultStatus.READY:
             self._finished(result, error)
         else:

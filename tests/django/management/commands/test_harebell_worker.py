@@ -36,6 +36,17 @@ StatReloader.snapshot_files = snapshot_files
 note("starts")
 """
 
+STOPPED_AT_START = """
+import os, signal, subprocess
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+subprocess.Popen = Popen
+"""
+
 BLOCKED = """
 import time
 from harebell.django.framework import base
@@ -144,6 +155,48 @@ def test_a_drain_ends_in_its_time(configure: Configure, broker_url: str, tmp_pat
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_a_stop_while_a_process_is_being_started(broker_url: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text(kills.SETTINGS.format(url=broker_url, prefix=tmp_path.name))
+    (tmp_path / "manage.py").write_text(STOPPED_AT_START + kills.MANAGE)
+    command = [sys.executable, "manage.py", "harebell_worker", "--processes", "2"]
+    worker = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    try:
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.mark.parametrize("stops", [1, 2])
+def test_several_processes_without_a_manage_py(
+    configure: Configure, broker_url: str, tmp_path: Path, stops: int
+) -> None:
+    """Each runs as the first one was started, and is told of each stop: the second ends a task that runs."""
+    backend, begun = configure(url=broker_url, results=None), tmp_path / "begun"
+    (tmp_path / "settings.py").write_text(kills.SETTINGS.format(url=broker_url, prefix=backend.settings.prefix))
+    (tmp_path / "tasks.py").write_text(BLOCKED.format(begun=str(begun)))
+    command = [sys.executable, "-m", "django", "harebell_worker", "--processes", "2"]
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "DJANGO_SETTINGS_MODULE": "settings"}
+    worker = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    assert worker.stderr is not None
+    try:
+        for _ in range(2):
+            assert worker.stderr.readline().startswith("worker ")
+        if stops == 2:
+            backend.publisher.publish({**record_of(backend._new(jobs.note, (), {})), "task": "tasks.do"})
+            wait_for(begun.exists)
+        worker.send_signal(signal.SIGTERM)
+        for _ in range(2):
+            assert worker.stderr.readline().startswith("stopping: ")
+        if stops == 2:
+            worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+        worker.stderr.close()
 
 
 @pytest.mark.slow

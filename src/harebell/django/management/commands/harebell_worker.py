@@ -135,15 +135,13 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def _supervise(self, options: dict[str, Any]) -> None:
         """Run as many processes, replace those that die, and end them together."""
-        command = [sys.executable, *_program(), "--processes", "1"]
-        processes: dict[subprocess.Popen[bytes], None] = {}
-        stopping = False
+        command = [*autoreload.get_child_arguments(), "--processes=1", "--health="]  # of several the last ones count
+        processes: dict[subprocess.Popen[bytes], int] = {}  # how many stops each was told
+        stops = 0
 
         def stop(number: int, frame: object) -> None:
-            nonlocal stopping
-            stopping = True
-            for process in processes:
-                process.send_signal(signal.SIGTERM)
+            nonlocal stops  # no more than this: a process that is being started is not known yet
+            stops += 1
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
@@ -151,15 +149,19 @@ class Command(BaseCommand):  # type: ignore[misc]
             options, lambda: {"ok": len(processes) == options["processes"], "processes": len(processes)}
         )
         try:
-            while not stopping or processes:
-                while not stopping and len(processes) < options["processes"]:
+            while not stops or processes:
+                while not stops and len(processes) < options["processes"]:
                     # In a group of its own: Ctrl-C reaches this process alone, which tells the others.
                     environment = {**os.environ, PARENT: str(os.getpid())}
-                    processes[subprocess.Popen(command, start_new_session=True, env=environment)] = None
+                    processes[subprocess.Popen(command, start_new_session=True, env=environment)] = 0
+                for process, told in processes.items():
+                    if told < stops:
+                        process.send_signal(signal.SIGTERM)
+                        processes[process] += 1
                 time.sleep(0.1)
                 for process in [process for process in processes if process.poll() is not None]:
                     del processes[process]
-                    if not stopping:
+                    if not stops:
                         self.stderr.write(f"process {process.pid} ended with {process.returncode}, and is replaced")
                         time.sleep(RESTART_SECONDS)
         finally:
@@ -177,14 +179,3 @@ async def _orphaned(worker: WorkerProcess) -> None:
         if os.getppid() != int(parent):
             worker.stop()
             return
-
-
-def _program() -> list[str]:
-    """The arguments of this command, without what is the parent's alone."""
-    arguments, kept = iter(sys.argv), []
-    for argument in arguments:
-        if argument in ("--processes", "--health"):
-            next(arguments, None)
-        elif not argument.startswith(("--processes=", "--health=")):
-            kept.append(argument)
-    return kept
