@@ -14,7 +14,8 @@ from harebell.protocol.v091 import Properties, methods as m
 from tests.broker.disk_node import DiskNode
 from tests.broker.kit import Client, NodeKit, cut_finely
 
-CHAIN = 400  # each took three frames of the stack and more; a longer one takes long, because x-death grows
+LONG = 400  # queues of a chain, each of which took three frames of the stack where messages expire, and ...
+CHAIN = 200  # ... seven where a limit drops them; a longer one takes long, because x-death grows
 DYING: dict[str, dict[str, Any]] = {
     "maxlen": {"x_max_length": 0},
     "refused": {"x_max_length": 0, "x_overflow": "reject-publish-dlx"},
@@ -90,16 +91,18 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("arguments", DYING.values(), ids=DYING)
 def test_a_chain_may_be_longer_than_the_stack(kit: NodeKit, client: Client, arguments: dict[str, Any]) -> None:
-    chain(client, CHAIN, **arguments)
+    chain(client, LONG if "x_message_ttl" in arguments else CHAIN, **arguments)
     client.publish("q0", b"1")
     rest(kit)
     assert bodies(client, "end") == [b"1"]
 
 
+@pytest.mark.repeats
 def test_a_chain_that_begins_with_a_rejection(kit: NodeKit, client: Client) -> None:
-    chain(client, CHAIN, x_message_ttl=0)
+    chain(client, LONG, x_message_ttl=0)
     dying(client, "q", key="q0")
     client.publish("q", b"1")
     client.send(1, m.BasicGet("q"))
@@ -109,6 +112,7 @@ def test_a_chain_that_begins_with_a_rejection(kit: NodeKit, client: Client) -> N
     assert bodies(client, "end") == [b"1"]
 
 
+@pytest.mark.repeats
 def test_a_chain_that_begins_with_the_delivery_limit(kit: NodeKit, client: Client) -> None:
     chain(client, CHAIN, x_max_length=0)
     dying(client, "q", key="q0", x_queue_type="quorum", x_delivery_limit=0)
@@ -120,6 +124,7 @@ def test_a_chain_that_begins_with_the_delivery_limit(kit: NodeKit, client: Clien
     assert bodies(client, "end") == [b"1"]
 
 
+@pytest.mark.repeats
 def test_a_chain_that_begins_with_a_timer(kit: NodeKit, client: Client) -> None:
     chain(client, CHAIN, x_max_length=0)
     dying(client, "q", key="q0", x_message_ttl=10)
@@ -138,6 +143,7 @@ def test_a_cycle_ends(kit: NodeKit, client: Client) -> None:
     assert client.count("q0") == 0
 
 
+@pytest.mark.repeats
 def test_those_that_are_published_beside_a_chain_are_confirmed(kit: NodeKit, client: Client) -> None:
     chain(client, CHAIN, x_max_length=0)
     client.declare("good")
