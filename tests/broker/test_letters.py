@@ -264,6 +264,7 @@ def test_a_broker_that_stops_publishes_the_rest_first(tmp_path: Any) -> None:
     kit.stop()
 
 
+@pytest.mark.pure
 def test_an_error_of_one_letter_leaves_the_others(
     kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -268,6 +268,7 @@ def source(kit: NodeKit) -> ClassicQueue:
     return queue
 
 
+@pytest.mark.pure
 def test_a_long_queue_that_changes_inside_in_slices(
     kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +300,7 @@ def test_a_long_queue_that_changes_inside_in_slices(
     assert (seen(reader), seen(late)) == (numbers(2, 3), numbers(0, 1, 2, 3, 4, 5, 6))
 
 
+@pytest.mark.pure
 def test_a_queue_that_is_deleted_while_it_changes_inside(
     kit: NodeKit, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,7 @@ def test_messages_move_to_the_level_of_their_priority(client: Client, change: Ch
     assert bodies(client) == [b"1", b"5", b"3", b"5", b"0"]
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize(
     ("tops", "order"), [([3], [0, 5, 4, 1, 3, 2]), ([3, 1], [0, 1, 3, 4, 5, 2]), ([3, None], [0, 1, 2, 3, 4, 5])]
 )
