@@ -52,7 +52,7 @@ def relay(backend: str, publish: Publish, refused: Refused) -> int:
                 except HarebellError as error:
                     if not refused(record, error):
                         raise
-                    row.error = str(error)
+                    row.error = str(error) or type(error).__name__  # a row without one waits
                     row.save(force_insert=True)
                 else:
                     count += 1

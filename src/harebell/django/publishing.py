@@ -186,7 +186,7 @@ class Publisher:
             known = None
         if known is None:
             known = self._connecting = asyncio.create_task(Broker.connect(self._options))
-        return await known
+        return await asyncio.shield(known)
 
     async def _close(self) -> None:
         connecting, self._connecting = self._connecting, None

@@ -54,9 +54,14 @@ def check_new_name(kind: Literal["queue", "exchange"], name: str) -> None:
 
 
 def kept_name(name: str, number: int) -> str:
-    """The name of a queue that keeps for a while what was in the queue of that name; not ours, but for the length."""
-    made = f"{KEPT_PREFIX}{number}."
-    return made + name.encode()[: MAX_NAME_BYTES - len(made)].decode("utf-8", "ignore")
+    """The name of a queue that keeps for a while what was in the queue of that name, or was kept of it there.
+
+    Raises PreconditionFailed for one so long that its name does not fit: another queue would have that name cut.
+    """
+    kept = f"{KEPT_PREFIX}{number}.{kept_from(name) or name}"
+    if len(kept.encode()) > MAX_NAME_BYTES:
+        raise PreconditionFailed(f"do without `keep`: too long for a queue of what is kept is the name '{name}'")
+    return kept
 
 
 def kept_from(name: str) -> str | None:

@@ -167,6 +167,15 @@ def test_streams_and_rights(own: ApiThread) -> None:
     assert payloads(api, "/api/queues/%2F/q") == ["m0"]
 
 
+def test_a_name_that_is_too_long_to_keep_what_is_there(guest: Api, vhost: str) -> None:
+    long = f"/api/queues/{vhost}/{'q' * 240}"
+    guest.put(long)
+    for path in (f"{long}/contents?keep=60", f"{long}?keep=60"):
+        answer = guest("DELETE", path)
+        assert (answer.status, "do without `keep`" in answer.reason) == (400, True)
+    assert guest("DELETE", long).status == 204
+
+
 @pytest.mark.parametrize("operator", ["", "operator-"])
 def test_no_policy_applies_to_what_is_kept(guest: Api, vhost: str, queue: str, operator: str) -> None:
     definition = {"expires": 50, "message-ttl": 50, "max-length": 1}
@@ -190,5 +199,7 @@ def test_who_may_use_the_queue_may_use_what_is_kept_of_it(own: ApiThread) -> Non
     kept = quote(ann("DELETE", "/api/queues/%2F/q/contents?keep=60").json["queue"], safe="")
     bob = own.api("bob", "bob")
     assert bob("POST", f"/api/queues/%2F/{kept}/move", {"destination": "q"}).status == 401
+    kept = quote(ann("DELETE", f"/api/queues/%2F/{kept}?keep=60").json["queue"], safe="")  # of the same queue
+    assert bob("GET", f"/api/queues/%2F/{kept}/browse").status == 401
     assert ann("POST", f"/api/queues/%2F/{kept}/move", {"destination": "q"}).json == {"count": 2}
     assert ann("PUT", f"/api/queues/%2F/{quote('amq.kept.1.q')}", {}).status in (400, 401)

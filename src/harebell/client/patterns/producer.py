@@ -304,7 +304,8 @@ class Producer(Generic[T]):
         return [pending.confirmation for pending in sent if pending.confirmation is not None]
 
     async def _put(self, publication: Publication, sent: list[Pending], seconds: float) -> None:
-        check_publication(publication)
+        if type(publication) is not Publication:
+            check_publication(publication)
         message = self._message(publication.message)
         if message is not publication.message or publication.mandatory is None:
             publication = Publication(

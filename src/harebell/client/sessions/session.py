@@ -350,7 +350,7 @@ class Session:
             commands += map(Sent, (c.MessageFlush(tag), c.MessageCancel(tag, sync=True)))
             core.deliveries.subscribe(subscription)
             try:
-                await core.call("message.flush", *commands, timeout=max(deadline - core.loop.time(), 0.0))
+                await core.call("message.flush", *commands, timeout=deadline - core.loop.time())
                 if subscription.buffer:
                     return cast(Delivery, core.deliveries.take(subscription))
             finally:
@@ -377,7 +377,7 @@ class Session:
                 before = -1
                 while before < len(found) < credit:  # the broker sends no more than the session has room for
                     before, commands = len(found), [*commands, Sent(c.MessageFlush(tag, sync=True))]
-                    await core.call("message.flush", *commands, timeout=max(deadline - core.loop.time(), 0.0))
+                    await core.call("message.flush", *commands, timeout=deadline - core.loop.time())
                     left = credit if most is None else most - len(found)
                     commands = credit_commands(tag, left, None)
                 copies = list(found)

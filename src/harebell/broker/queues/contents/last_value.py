@@ -14,7 +14,7 @@ from collections.abc import Hashable
 
 from harebell.broker.message import Held
 from harebell.broker.queues.contents.backlog import Backlog
-from harebell.broker.queues.contents.removed import Removed
+from harebell.broker.queues.contents.removed import Entries, Removed
 from harebell.broker.swept import SLACK, STEP
 from harebell.routing.table_values import canonical
 
@@ -59,7 +59,7 @@ class LastValueBacklog(Backlog):
         return held
 
     def remove_all(self) -> Removed:
-        keys = [_Keys(self._latest), _Keys(self._unswept)]
+        keys = [Entries(self._latest), Entries(self._unswept)]
         self._latest, self._unswept = {}, {}
         return super().remove_all().and_then(Removed(0, (), keys))
 
@@ -87,16 +87,3 @@ class LastValueBacklog(Backlog):
         headers = held.message.content.decode_properties().headers
         value = None if headers is None else headers.get(self._key)
         return None if value is None else canonical(value)
-
-
-class _Keys:
-    """The entries of a dict, for one who takes all of them."""
-
-    def __init__(self, entries: dict[Hashable, Held]) -> None:
-        self._entries = entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def pop(self) -> object:
-        return self._entries.popitem()
