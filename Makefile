@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The Java classes of Spark, from which the tests' Spark starts in half the time.
 CLASSES := $(VENV)/spark.jsa
-# What each process of a test run would otherwise compile again, and pytest rewrite: a third of the time.
+# Without bytecode each process of a test run compiles everything again, and pytest rewrites every test.
 unexport PYTHONDONTWRITEBYTECODE
 # Few examples of each property, the same in every run.
 QUICK := --hypothesis-profile quick
@@ -27,7 +27,9 @@ SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 
 # The package with its hot modules compiled, for tests: without optimization, which takes half the time.
 COMPILED := build/compiled
-COMPILER := $(shell command -v $${CC:-cc})
+# "yes" where there is a C compiler, with Python's headers.
+COMPILER := $(shell PYTHONPATH=src:. $(BIN)/python -c 'import sys; from pathlib import Path; from tools.dist.build import lacks; \
+	print("" if lacks(Path(sys.executable)) else "yes")' 2>/dev/null)
 COPY_ONLY := HAREBELL_PURE= PYTHONPATH=$(CURDIR)/$(COMPILED)
 
 # What is left for `others`: the other stages run the rest.
@@ -110,7 +112,7 @@ test: setup ## install the test servers where that is possible, then lint and ru
 servers:
 	@tools/test_servers.sh
 
-# The compiler has one core.
+# The compiler takes one core, these tests the other.
 first:
 	@$(MAKE) --no-print-directory -j2 -k pure compiled-copy
 
@@ -129,11 +131,11 @@ others:
 compiled-copy: $(if $(COMPILER),$(COMPILED)/harebell/compiled.json)
 
 $(COMPILED)/harebell/compiled.json: $(STAMP) tools/compile.py $(shell find src -name '*.py')
-	@HAREBELL_OPTIMIZATION=0 $(BIN)/python tools/compile.py --copy $(COMPILED)
+	@HAREBELL_OPTIMIZATION=0 $(BIN)/python tools/compile.py --copy
 
 # A build in src/ is not touched: it is faster, and may be stale.
 compiled: compiled-copy
-	@echo "test: protocol, routing and broker again, compiled$(if $(COMPILER),,: no, there is no C compiler)"
+	@echo "test: protocol, routing and broker again, compiled$(if $(COMPILER),,: no, a C compiler or Python's headers are missing)"
 	@$(if $(COMPILER),$(COPY_ONLY) $(BIN)/python -c 'from harebell import build; raise SystemExit(build != "compiled" and build)')
 	@$(if $(COMPILER),$(COPY_ONLY) $(BIN)/python -m pytest -q $(PROCESSES) $(QUICK) $(ORDER) $(SERVERLESS) \
 		-o pythonpath="$(COMPILED) ." tests/protocol tests/routing tests/broker)

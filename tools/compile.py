@@ -2,7 +2,7 @@
 
     python tools/compile.py                 into src/, beside the sources
     python tools/compile.py --into FOLDER   into a copy of the package's tree there, of compiled modules only
-    python tools/compile.py --copy FOLDER   the same, with the sources: the package as it is there is what runs
+    python tools/compile.py --copy          into build/compiled, with a copy of the sources: what runs there is compiled
     python tools/compile.py --clean         removes what was compiled in place
 
 Which modules: pyproject.toml, [tool.harebell] compiled. They are compiled as one group: a call from one to another is a
@@ -29,6 +29,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ROOT / "src"
 PACKAGE: Final = SOURCES / "harebell"
+COPY: Final = ROOT / "build" / "compiled"
 GROUP: Final = "harebell"  # names the library with the code: harebell__mypyc
 SUFFIX: Final = sysconfig.get_config_var("EXT_SUFFIX")
 UNFINISHED: Final = [-1, -1]
@@ -113,7 +114,7 @@ def clean() -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--into", type=Path, metavar="FOLDER")
-    options.add_argument("--copy", type=Path, metavar="FOLDER")
+    options.add_argument("--copy", action="store_true")
     options.add_argument("--clean", action="store_true")
     asked = options.parse_args()
     if asked.clean:
@@ -131,9 +132,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="harebell-compile-") as folder:
         work = Path(folder)
         build(work, names)
-        target = asked.into or asked.copy or SOURCES
+        target = COPY if asked.copy else asked.into or SOURCES
         (target / "harebell").mkdir(parents=True, exist_ok=True)
-        if asked.copy is not None:
+        if asked.copy:
             shutil.rmtree(target)
             copy_sources(target)
         if target == SOURCES:
