@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from broker import BROKERS, STARTS, machine
 from load import BURST, PERSISTENT, REPLIES, TRANSIENT, Loader, Peer, publication
 
-from harebell.protocol.v091 import Properties, Table, methods as m
+from harebell.protocol.v091 import Content, Properties, Table, methods as m
 from harebell.protocol.v091.codec import encode_method
 
 INTERVAL = 0.01  # seconds between two operations of the probe
@@ -119,19 +119,69 @@ def settled(*methods: m.Method) -> Callable[[Loader], None]:
     return lambda peer: peer.write(*methods)
 
 
-def filled(*methods: Callable[[str], tuple[m.Method, type[m.Method]]], arguments: Table | None = None,
+def came_back(look: Callable[[Loader, str], None]) -> Row:
+    """Look at a queue to which 1 M messages came back."""
+
+    def prepare(port: int, scale: float) -> Work:
+        peer, taker, queue, count = Loader(port), Loader(port), unique("came-back"), int(1_000_000 * scale)
+        peer.declare(queue)
+        peer.fill(queue, count)
+        taker.take(queue, count)
+        leave(taker)
+        peer.wait_count(queue, count)
+
+        def work() -> None:
+            look(peer, queue)
+            peer.call(m.QueueDelete(queue), m.QueueDeleteOk)
+            peer.close()
+
+        return work
+
+    prepare.harebell_only = True  # type: ignore[attr-defined]
+    return prepare
+
+
+def browse(peer: Loader, queue: str) -> None:
+    """See the first messages of the queue."""
+    peer.call(m.BasicQos(0, 100), m.BasicQosOk)
+    peer.send(1, m.BasicConsume(queue, "b", arguments={"x-browse": True}))
+    seen = 0
+    while seen < 100:
+        seen += sum(isinstance(event, Content) for _, event in peer.events())
+    peer.call(m.BasicCancel("b"), m.BasicCancelOk)
+
+
+def select(peer: Loader, queue: str) -> None:
+    """Have a selector look at them for a while; it wants none."""
+    peer.call(m.BasicConsume(queue, "s", arguments={"x-selector": "a = 1"}), m.BasicConsumeOk)
+    time.sleep(3)
+    peer.call(m.BasicCancel("s"), m.BasicCancelOk)
+
+
+def lifetime(peer: Loader, scale: float) -> int:
+    """Milliseconds in which this broker takes 1 M messages, and some more."""
+    queue = unique("rate")
+    peer.declare(queue)
+    began = time.perf_counter()
+    peer.fill(queue, int(100_000 * scale))
+    took = time.perf_counter() - began
+    peer.call(m.QueueDelete(queue), m.QueueDeleteOk)
+    return int(15_000 * took) + 3000
+
+
+def filled(*methods: Callable[[str], tuple[m.Method, type[m.Method]]], expires: bool = False,
            durable: bool = False) -> Row:  # fmt: skip
-    """Call these methods on a queue of 1 M messages, then wait until it is empty, if its arguments empty it."""
+    """Call these methods on a queue of 1 M messages, or wait until it is empty, when they expire."""
 
     def prepare(port: int, scale: float) -> Work:
         peer, queue = Loader(port), unique("filled")
-        peer.declare(queue, durable=durable, arguments=arguments)
+        peer.declare(queue, durable=durable, arguments={"x-message-ttl": lifetime(peer, scale)} if expires else None)
         peer.fill(queue, int(1_000_000 * scale), PERSISTENT if durable else TRANSIENT)
 
         def work() -> None:
             for make in methods:
                 peer.call(*make(queue))
-            if arguments:
+            if expires:
                 peer.wait_count(queue, 0)
             peer.close()
 
@@ -143,7 +193,7 @@ def filled(*methods: Callable[[str], tuple[m.Method, type[m.Method]]], arguments
 def got(port: int, scale: float) -> Work:
     """Get from a queue of messages that expire, until they have."""
     peer, queue = Loader(port), unique("got")
-    peer.declare(queue, arguments={"x-message-ttl": 8000})
+    peer.declare(queue, arguments={"x-message-ttl": lifetime(peer, scale)})
     peer.fill(queue, int(1_000_000 * scale))
 
     def work() -> None:
@@ -454,7 +504,7 @@ ROWS: dict[str, Row] = {
     "purges 1 M persistent": filled(lambda queue: (m.QueuePurge(queue), m.QueuePurgeOk), durable=True),
     "deletes a queue of 1 M": filled(lambda queue: (m.QueueDelete(queue), m.QueueDeleteOk)),
     "deletes a queue of 1 M persistent": filled(lambda queue: (m.QueueDelete(queue), m.QueueDeleteOk), durable=True),
-    "lets 1 M expire": filled(arguments={"x-message-ttl": 8000}),
+    "lets 1 M expire": filled(expires=True),
     "gets from 1 M that expire": got,
     "declares 10,000 durable queues": pipelined(_declare),
     "binds 20,000 times": pipelined(lambda name, number: m.QueueBind(f"{name}-0", name, str(number)), 20_000, queues=1),
@@ -491,6 +541,8 @@ ROWS: dict[str, Row] = {
     "publishes 20 to an alternate exchange of 10,000 queues": alternate,
     "a single active consumer leaves with 100,000": single_active,
     "publishes one that expires behind 1 M": enriched,
+    "browses 1 M that came back": came_back(browse),
+    "selects from 1 M that came back": came_back(select),
     "sets a limit for a queue of 1 M": limited,
     "sets a policy over 10,000 queues": asked(ADMINISTER, do=SET),
     "clears a policy over 10,000 queues": asked(ADMINISTER, do={"do": "clear-policy", **POLICY}, before=SET),
@@ -561,7 +613,11 @@ def main() -> None:
             if broker != "harebell" and hasattr(row, "harebell_only"):
                 continue
             with STARTS[broker]() as (port, _):
-                waits = found.setdefault(name, {})[broker] = measure(port, row, options.scale)
+                try:
+                    waits = found.setdefault(name, {})[broker] = measure(port, row, options.scale)
+                except (RuntimeError, OSError) as error:
+                    print(f"{name:57} {broker:9} failed: {error}", flush=True)
+                    continue
                 figures = f"{waits.maximum:9.1f} {waits.p99:9.1f} {waits.median:7.2f} {waits.seconds:8.2f}"
                 print(f"{name:57} {broker:9} {figures}", flush=True)
     if options.json is not None:

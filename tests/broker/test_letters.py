@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +16,9 @@ from harebell.protocol.v091 import Properties, methods as m
 from tests.broker.disk_node import DiskNode
 from tests.broker.kit import Client, NodeKit, cut_finely
 
-LONG = 400  # queues of a chain, each of which took three frames of the stack where messages expire, and ...
-CHAIN = 200  # ... seven where a limit drops them; a longer one takes long, because x-death grows
+STACK = 250  # frames that a test has left
+LONG = 110  # queues of a chain, each of which took three frames of the stack where messages expire, and ...
+CHAIN = 60  # ... seven where a limit drops them; a longer one takes long, because x-death grows
 DYING: dict[str, dict[str, Any]] = {
     "maxlen": {"x_max_length": 0},
     "refused": {"x_max_length": 0, "x_overflow": "reject-publish-dlx"},
@@ -91,7 +94,15 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-@pytest.mark.repeats
+@pytest.fixture
+def short_stack() -> Iterator[None]:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + STACK)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.usefixtures("short_stack")
 @pytest.mark.parametrize("arguments", DYING.values(), ids=DYING)
 def test_a_chain_may_be_longer_than_the_stack(kit: NodeKit, client: Client, arguments: dict[str, Any]) -> None:
     chain(client, LONG if "x_message_ttl" in arguments else CHAIN, **arguments)
@@ -100,7 +111,7 @@ def test_a_chain_may_be_longer_than_the_stack(kit: NodeKit, client: Client, argu
     assert bodies(client, "end") == [b"1"]
 
 
-@pytest.mark.repeats
+@pytest.mark.usefixtures("short_stack")
 def test_a_chain_that_begins_with_a_rejection(kit: NodeKit, client: Client) -> None:
     chain(client, LONG, x_message_ttl=0)
     dying(client, "q", key="q0")
@@ -112,7 +123,7 @@ def test_a_chain_that_begins_with_a_rejection(kit: NodeKit, client: Client) -> N
     assert bodies(client, "end") == [b"1"]
 
 
-@pytest.mark.repeats
+@pytest.mark.usefixtures("short_stack")
 def test_a_chain_that_begins_with_the_delivery_limit(kit: NodeKit, client: Client) -> None:
     chain(client, CHAIN, x_max_length=0)
     dying(client, "q", key="q0", x_queue_type="quorum", x_delivery_limit=0)
@@ -124,7 +135,7 @@ def test_a_chain_that_begins_with_the_delivery_limit(kit: NodeKit, client: Clien
     assert bodies(client, "end") == [b"1"]
 
 
-@pytest.mark.repeats
+@pytest.mark.usefixtures("short_stack")
 def test_a_chain_that_begins_with_a_timer(kit: NodeKit, client: Client) -> None:
     chain(client, CHAIN, x_max_length=0)
     dying(client, "q", key="q0", x_message_ttl=10)
@@ -135,15 +146,15 @@ def test_a_chain_that_begins_with_a_timer(kit: NodeKit, client: Client) -> None:
 
 
 def test_a_cycle_ends(kit: NodeKit, client: Client) -> None:
-    for number in range(CHAIN // 10):
-        dying(client, f"q{number}", key=f"q{(number + 1) % (CHAIN // 10)}", x_max_length=0)
+    for number in range(20):
+        dying(client, f"q{number}", key=f"q{(number + 1) % 20}", x_max_length=0)
     client.publish("q0", b"1")
     rest(kit)
     assert kit.node.batch.letters.free
     assert client.count("q0") == 0
 
 
-@pytest.mark.repeats
+@pytest.mark.usefixtures("short_stack")
 def test_those_that_are_published_beside_a_chain_are_confirmed(kit: NodeKit, client: Client) -> None:
     chain(client, CHAIN, x_max_length=0)
     client.declare("good")

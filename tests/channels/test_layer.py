@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import re
 from typing import Any
@@ -12,8 +13,9 @@ from channels.exceptions import ChannelFull, MessageTooLarge
 
 from harebell import errors
 from harebell.channels import ChannelLayer
-from harebell.channels.links.link import bind_exchange
-from tests.channels.conftest import Make
+from harebell.channels.links.link import Link, bind_exchange
+from tests.channels.conftest import Make, until
+from tests.client.conftest import broker_url  # noqa: F401
 
 HELLO = {"type": "hello"}
 
@@ -397,6 +399,22 @@ async def test_who_waits_is_told_that_the_layer_is_closed(layer: ChannelLayer, c
         with pytest.raises(errors.ChannelClosed, match="layer was closed"):
             async with asyncio.timeout(60):
                 await receive
+
+
+async def test_a_layer_that_is_dropped_leaves_no_connection(broker_url: str, prefix: str) -> None:  # noqa: F811
+    layer = ChannelLayer(broker_url, prefix=prefix)
+    channel = await layer.new_channel()
+    await layer.group_add("g", channel)
+    runtime = layer.runtime
+    link = runtime.connection.link
+    assert link is not None
+    del layer
+    gc.collect()
+    await until(lambda: runtime.call(lambda: _ended(link)))
+
+
+async def _ended(link: Link) -> bool:
+    return not link.is_open
 
 
 async def test_a_closed_layer_opens_again(layer: ChannelLayer) -> None:

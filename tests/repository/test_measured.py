@@ -72,6 +72,7 @@ def test_each_test_is_run_once() -> None:
     assert Counter(chain.from_iterable(tests)) == Counter(collected(*SAMPLE))
 
 
+KINDS = ("rabbitmq", "rabbitmq4", "harebell")
 SUBJECT = "def measured():\n    return 1\n\n\ndef repeated():\n    return 2\n"
 TESTS = """
 import os, subprocess, sys
@@ -128,3 +129,20 @@ def test_what_is_long_is_run_where_it_is_asked_for(
     items: list[pytest.Item] = [slow, quick]
     long.pytest_collection_modifyitems(cast(Any, SimpleNamespace(hook=hook)), items)
     assert (items, left_out) == (([slow, quick], []) if asked_for else ([quick], [slow]))
+
+
+def test_of_twins_one_is_run() -> None:
+    """Of a test on both versions of RabbitMQ, and on Harebell; but not where the versions are compared."""
+    names = [
+        f"tests/client/test_a.py::test_{name}[{kind}-{way}]" for name in "abcdefgh" for kind in KINDS for way in "xy"
+    ]
+    left_out = set(long.twins(names))
+    for name in "abcdefgh":
+        for way in "xy":
+            cases = {kind: f"tests/client/test_a.py::test_{name}[{kind}-{way}]" for kind in KINDS}
+            assert cases["harebell"] not in left_out
+            assert (cases["rabbitmq"] in left_out) != (cases["rabbitmq4"] in left_out)
+    assert {kind for kind in KINDS if any(f"[{kind}-" in name for name in left_out)} == {"rabbitmq", "rabbitmq4"}
+    assert long.twins(["tests/differential/test_a.py::test_a[3.10]", "tests/differential/test_a.py::test_a[4.0]"]) == []
+    assert len(long.twins(["tests/a.py::test_a[3.10]", "tests/a.py::test_a[4.0]", "tests/a.py::test_b[4.0]"])) == 1
+    assert long.twins(["tests/a.py::test_a", "tests/b.py::test_a[rabbitmq4]"]) == []

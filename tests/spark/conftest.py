@@ -118,12 +118,6 @@ def harebell_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harebe
 
 RABBITMQ = pytest.param("rabbitmq_server", marks=pytest.mark.rabbitmq)
 RABBITMQ4 = pytest.param("rabbitmq4_server", marks=pytest.mark.rabbitmq)
-# For a test that takes long: `make test` has it on RabbitMQ 4 and Harebell, `make torture` on RabbitMQ 3.10 too.
-NEWER_OR_LONG = [
-    pytest.param("rabbitmq_server", marks=[pytest.mark.rabbitmq, pytest.mark.long]),
-    RABBITMQ4,
-    "harebell_server",
-]
 # Which broker has which queues that are drained: for `parametrize("broker, kind", DRAINED, indirect=["broker"])`.
 DRAINED = [
     pytest.param("rabbitmq_server", "classic", marks=pytest.mark.rabbitmq),

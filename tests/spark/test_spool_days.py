@@ -28,7 +28,7 @@ from harebell.spark.queues.spool import Spool, Step, no_step
 from harebell.testing import FaultProxy
 from harebell.testing.embedded import EmbeddedBroker
 from harebell.testing.rabbitmq import RabbitMQ
-from tests.fixtures.rabbitmq import NEWER, OLDER, Nodes
+from tests.fixtures.rabbitmq import VERSIONS, Nodes
 from tests.spark.conftest import DRAINED, Broker
 
 T = TypeVar("T")
@@ -202,7 +202,7 @@ def test_a_restarted_broker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.rabbitmq
-@pytest.mark.parametrize("version", [pytest.param(OLDER, marks=pytest.mark.long), NEWER])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_killed_rabbitmq_that_forgets_acknowledgements(version: str, tmp_path: Path) -> None:
     """A classic queue: RabbitMQ 3.10 does not start a quorum queue again when it is killed soon after declaring it."""
     with Nodes.fresh(version) as server, contextlib.closing(Broker(server.url)) as broker:

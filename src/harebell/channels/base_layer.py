@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import string
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -80,6 +81,7 @@ class BaseLayer:
         self._on_missed = on_missed
         self._made: LayerRuntime | None = None
         self._made_in: object = None
+        self._dropped: weakref.finalize[Any, Any]  # closes what was made, when the layer is dropped without `close`
 
     @property
     def runtime(self) -> LayerRuntime:
@@ -87,11 +89,15 @@ class BaseLayer:
         process = this_process()
         if self._made is None or self._made_in is not process:
             self._made, self._made_in = LayerRuntime(self._settings, self._on_missed), process
+            self._dropped = weakref.finalize(self, _close, self._made, process)
+            self._dropped.atexit = False
         return self._made
 
     def detach_runtime(self) -> LayerRuntime | None:
         """The runtime, for the caller to close; the next call makes a new one. None when this process has none."""
         runtime, self._made = self._made, None
+        if runtime is not None:
+            self._dropped.detach()
         return runtime if self._made_in is this_process() else None
 
     def statistics(self) -> dict[str, int]:
@@ -130,6 +136,11 @@ class BaseLayer:
         """Count a ChannelFull, and return its text."""
         runtime.counts.refused(channel)
         return f"channel {channel!r} holds {self._settings.capacities.of(channel)} messages, its capacity"
+
+
+def _close(runtime: LayerRuntime, made_in: object) -> None:
+    if made_in is this_process():
+        runtime.thread.post(lambda: runtime.thread.start(runtime.close()))
 
 
 def random_letters(count: int) -> str:

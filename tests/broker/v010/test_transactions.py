@@ -72,6 +72,39 @@ def test_rollback_leaves_messages_acquired(ready: Client, kit: Kit) -> None:
     assert ready.bodies() == [b"2"]
 
 
+MANY = 3000
+
+
+@pytest.mark.parametrize("end", ["rollback", "lost", "lost in a rollback"])
+def test_many_acceptances_are_taken_back_in_steps(end: str, kit: Kit) -> None:
+    """Others have their turn meanwhile, and none is lost."""
+    peer = kit.peer()
+    client = peer.session(b"s")
+    client.call(c.QueueDeclare("many"))
+    for _ in range(MANY):
+        client.publish("many", b"x")
+    client.call(c.TxSelect())
+    client.subscribe("many")
+    numbers = [number for number, _ in client.taken()]
+    assert len(numbers) == MANY
+    client.call(c.MessageAccept(tuple((number, number) for number in numbers[::2])))
+    session = peer.connection.channels[0]
+    assert (session.unacked_count, session.transactions.settled) == (MANY // 2, MANY // 2)
+    if end == "rollback":
+        client.call(c.TxRollback())
+        assert (session.unacked_count, session.transactions.settled) == (MANY, 0)
+        client.call(c.MessageRelease(((numbers[0], numbers[-1]),)))  # they are delivered again
+    steps = session.transactions.rolling_back()
+    if end == "lost in a rollback":
+        next(steps)
+        assert 0 < session.transactions.settled < MANY // 2
+    peer.lose()
+    kit.settle()
+    assert list(steps) == []
+    other = kit.peer().session(b"other")
+    assert count(other, "many") == MANY
+
+
 @DURABLE
 def test_a_lost_session_rolls_back(ready: Client, kit: Kit) -> None:
     ((one, _), _) = ready.taken()

@@ -85,7 +85,6 @@ def test_with_a_broker_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.repeats
-@pytest.mark.parametrize("any_rabbitmq", [pytest.param("rabbitmq", marks=pytest.mark.long), "rabbitmq4"], indirect=True)
 def test_with_rabbitmq(
     any_rabbitmq: RabbitMQ,
     spark: SparkSession,

@@ -15,7 +15,7 @@ from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
 from harebell.errors import InvalidArgument
 from tests.cli.html.checker import checked
-from tests.spark.conftest import NEWER_OR_LONG, Broker
+from tests.spark.conftest import Broker
 from tests.spark.jobs.commands import Command
 from tests.spark.jobs.letters import reject
 
@@ -32,7 +32,6 @@ def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 @spark_test
-@pytest.mark.parametrize("broker", NEWER_OR_LONG, indirect=True)
 def test_a_triage_and_a_redrive(broker: Broker, command: Command, tmp_path: Path, capsys: Any) -> None:
     exchange = f"spark.orders.{uuid.uuid4().hex[:8]}"
     dead = broker.queue("classic")

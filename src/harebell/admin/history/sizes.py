@@ -86,6 +86,7 @@ def head_timestamp(queue: Queue) -> int | None:
         held = backlog.first()
         message = None if held is None else held.message
     else:
-        message = line.returned[0].message if line.returned else line.ready[0] if line.ready else None
+        held = line.returned.first()
+        message = held.message if held is not None else line.ready[0] if line.ready else None
     stamp = None if message is None else message.content.decode_properties().timestamp
     return int(stamp.timestamp()) if isinstance(stamp, datetime) else stamp

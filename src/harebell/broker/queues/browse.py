@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
-from operator import attrgetter
 from typing import Final, Self
 
 from harebell.broker.message import Held, Message
@@ -229,7 +228,7 @@ def _plain_after(source: ClassicQueue, start: int) -> tuple[list[Held], int]:
     line, ready = source.line, source.line.ready
     skip = min(max(0, start - line.position), len(ready))
     limit = max(AHEAD, (skip + len(line.returned)) // WALK)
-    found = sorted((held for held in line.returned if held.position >= start), key=attrgetter("position"))[:limit]
+    found = line.returned.since(start, limit)
     count = min(limit - len(found), len(ready) - skip)
     if len(ready) - skip <= limit:  # near the end: search from there
         messages = list(islice(reversed(ready), len(ready) - skip))[::-1][:count]

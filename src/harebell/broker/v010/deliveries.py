@@ -21,11 +21,11 @@ from harebell.broker.queues.contents.group_lines import GroupHeld
 from harebell.broker.slices import Work
 from harebell.broker.v010.delivered import Delivered, Taker, Unsettled, Windows
 
-__all__ = ["MOST_BROWSED", "Deliveries", "Ranges", "select"]
+__all__ = ["ALL", "MOST_BROWSED", "Deliveries", "Ranges", "select"]
 
 MOST_BROWSED: Final = 16_384  # browsed messages that can still be acquired; older ones cannot any more
 
-_LAST: Final = 1 << 62
+ALL: Final = ((0, 1 << 62),)  # the numbers of all deliveries, as ranges
 
 Ranges: TypeAlias = "Sequence[tuple[int, int]]"  # sorted, without overlaps
 Share: TypeAlias = "list[Delivered]"
@@ -82,7 +82,7 @@ class Deliveries:
 
     def all_shares(self) -> Iterator[Share]:
         """Take all deliveries out of the table, a share at a time."""
-        return self.shares(((0, _LAST),))
+        return self.shares(ALL)
 
     # -- settling ------------------------------------------------------------------------------------------------
 

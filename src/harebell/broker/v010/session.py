@@ -590,7 +590,7 @@ class Session:
                 if not subscription.cancelled:
                     self.subscriptions.remove(subscription)
                     yield
-            self.transactions.rollback()
+            yield from self.transactions.rolling_back()
             yield from self.dtx.ending()
             deliveries = self.deliveries
             deliveries.windows.clear()

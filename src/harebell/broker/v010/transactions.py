@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from harebell.broker.batch import Batch
+from harebell.broker.connections.settling import SHARE
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.node import Node
@@ -24,7 +25,7 @@ from harebell.broker.transactions.commits import Commit
 from harebell.broker.v010.commands import LATER, Outcome
 from harebell.broker.v010.completions import COMPLETE, Completions
 from harebell.broker.v010.delivered import Delivered, Unsettled
-from harebell.broker.v010.deliveries import Deliveries, Ranges
+from harebell.broker.v010.deliveries import ALL, Deliveries, Ranges
 from harebell.broker.v010.publisher import Publisher, Target
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import IllegalState, PreconditionFailed
@@ -159,12 +160,13 @@ class Transactions:
         if not self._session.ended:
             self._session.completions.add(number, COMPLETE, stored=True)
 
-    def rollback(self) -> None:
-        """Drop the publications; what was accepted is acquired again."""
+    def rolling_back(self) -> Work:
+        """Drop the publications; what was accepted is acquired again, in steps: the rest stays in the transaction."""
         self._session.batch.slices.discard(self.publications)
         self.publications = []
-        self._session.deliveries.restore(self._accepted)
-        self._accepted = Unsettled()
+        for share in self._accepted.shares(ALL, SHARE):
+            self._session.deliveries.restore(share)
+            yield
 
     # -- commands ------------------------------------------------------------------------------------------------
 
@@ -179,8 +181,12 @@ class Transactions:
 
     def _rollback(self, number: int, command: c.TxRollback) -> Outcome:
         self.check(command.NAME)
-        self.rollback()
-        return None
+        self._session.work(number, command, self._roll_back(number))
+        return LATER
+
+    def _roll_back(self, number: int) -> Work:
+        yield from self.rolling_back()
+        self._session.completions.add(number, COMPLETE, stored=False)
 
 
 Handler: TypeAlias = "Callable[[Transactions, int, Any], Outcome]"  # each takes the command type that is its key

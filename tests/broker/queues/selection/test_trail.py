@@ -72,4 +72,5 @@ def test_what_came_back_is_no_part_of_it() -> None:
     level.returned.push(Held(MESSAGE, 3))
     trail = Trail(level)
     assert (trail.end, trail.size, trail.read(0)) == (0, 0, ([], 0))
-    assert [each.position for each in trail.returned()] == [3]
+    assert [each.position for each in trail.returned(0, 9)] == [3]
+    assert trail.returned(4, 9) == []

@@ -8,10 +8,10 @@ the head, or until a sweep clears it, which begins when many are gone.
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from itertools import islice, takewhile
+from heapq import merge
+from itertools import chain, islice, takewhile
 from operator import attrgetter
 from typing import Final
 
@@ -19,16 +19,18 @@ from harebell.broker.message import Held
 from harebell.broker.queues.consumer import OUTPUT_BYTES
 from harebell.broker.queues.contents.deadlines import Deadlines
 from harebell.broker.queues.contents.removed import Removed
+from harebell.broker.queues.contents.returned import Returned
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
 from harebell.broker.store.queue_log.journal import Journal
-from harebell.broker.swept import PART, SLACK, Heap, Line
+from harebell.broker.swept import PART, SLACK, Line
 
 __all__ = ["Backlog", "Level"]
 
 FEED: Final = 512  # messages that one consumer gets until the share is looked at
 TURN: Final = 8  # what a consumer's turn costs, beside its messages, in a share
 _is_gone = attrgetter("gone")
+_position = attrgetter("position")
 
 
 class Level:
@@ -40,11 +42,11 @@ class Level:
         self.busy = False  # in the backlog's set of levels that may have messages
         self.gone = 0  # upper bound of the removed ones, since the last sweep
         self.line: Line[Held] = Line(_is_gone)
-        self.returned: Heap[Held] = Heap(_is_gone)
+        self.returned = Returned()
 
     def first(self) -> Held | None:
         head = self.line.first()
-        if self.returned.entries:
+        if self.returned.blocks:
             back = self.returned.first()
             if back is not None and (head is None or back < head):  # not always: levels may have been merged since
                 return back
@@ -52,7 +54,7 @@ class Level:
 
     def pop(self) -> Held | None:
         line = self.line
-        if self.returned.entries:
+        if self.returned.blocks:
             held = self.first()
             if held is not None:
                 self.drop_first(held)
@@ -65,7 +67,7 @@ class Level:
 
     def drop_first(self, held: Held) -> None:
         """Take the message that is the first one."""
-        if self.returned.entries and self.returned.first() is held:
+        if self.returned.blocks and self.returned.first() is held:
             self.returned.pop()
         else:
             self.line.popleft()
@@ -78,7 +80,7 @@ class Level:
             first.popleft()
             return
         self.gone += 1
-        if returned.entries:
+        if returned.blocks:
             returned.drop_gone()
         line.drop_gone()
         if self.gone > (len(line) + len(returned)) // PART + SLACK:
@@ -87,7 +89,8 @@ class Level:
                 self.gone = 0
 
     def __iter__(self) -> Iterator[Held]:
-        yield from heapq.merge(sorted(self.returned), self.line)
+        """Those that are not gone, in order."""
+        yield from merge(self.returned, self.line)
 
 
 class Backlog:
@@ -192,7 +195,7 @@ class Backlog:
             level = self.levels[priority]
             line, returned = level.line, level.returned
             while len(taken) < count and taken_bytes <= size:
-                if returned.entries or line.swept or not line.ready:
+                if returned.blocks or line.swept or not line.ready:
                     held = level.pop()
                     if held is None:
                         self.has_no_work(priority)
@@ -249,18 +252,20 @@ class Backlog:
 
     def relevel(self, top: int, priority: Callable[[Held], int]) -> None:
         """Make levels up to `top`, and move every message to the one that `priority` gives."""
-        messages = sorted(held for level in self.levels for held in level)
+        messages = list(chain.from_iterable(chain(level.returned, level.line) for level in self.levels))
+        messages.sort(key=_position)  # sorted runs: fast
         self.levels = [Level() for _ in range(top + 1)]
+        lines = [level.line.ready for level in self.levels]
         for held in messages:
-            held.priority = priority(held)
-            self.levels[held.priority].line.append(held)
+            held.priority = level = priority(held)
+            lines[level].append(held)
         self.busy = (1 << top + 1) - 1
-        for level in self.levels:
-            level.busy = True
+        for each in self.levels:
+            each.busy = True
 
     def remove_all(self) -> Removed:
         """Remove everything."""
-        lines = [line for level in self.levels for line in (*level.line.containers(), *level.returned.containers())]
+        lines = [line for level in self.levels for line in (*level.line.containers(), level.returned)]
         removed = Removed(self.count, lines, self._deadlines.containers())
         self._empty(self.top)
         return removed
@@ -295,10 +300,10 @@ class Backlog:
                 near = takewhile(lambda held: held.position >= start, reversed(part))
                 found += [held for held in near if not held.gone]
             else:
-                skip = bisect_left(part, start, key=attrgetter("position"))
+                skip = bisect_left(part, start, key=_position)
                 found += islice((held for held in islice(part, skip, None) if not held.gone), limit)
-        found += (held for held in self.levels[level].returned if held.position >= start)
-        return sorted(found, key=attrgetter("position"))[:limit]
+        found += self.levels[level].returned.since(start, limit)
+        return sorted(found, key=_position)[:limit]
 
     def __iter__(self) -> Iterator[Held]:
         """The messages in the order of delivery."""

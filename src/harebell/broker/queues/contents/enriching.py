@@ -52,7 +52,7 @@ class Enriching:
         """Move `count` messages, or a few more. Returns whether the line is empty."""
         line, backlog, moved = self.line, self.backlog, 0
         while line.count and moved < count:
-            returned = bool(line.returned)
+            returned = bool(line.returned.blocks)
             taken = line.take_next()
             for held in taken:
                 held.gone = False

@@ -1,6 +1,6 @@
 """The ready messages of a classic queue, in one of three forms behind one interface (`Contents`).
 
-    PlainContents      in memory: a deque of messages not delivered yet, and a heap of those that came back
+    PlainContents      in memory: a deque of messages not delivered yet, and those that came back (`Returned`)
     JournaledContents  the same with a journal: all messages are on disk, and only the head of a long backlog in memory
     backlog.Backlog    for messages that may leave from the middle: by priority, by deadline, by limits
 
@@ -11,7 +11,6 @@ when something needs one.
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections import deque
 from typing import Final, Protocol
@@ -19,6 +18,7 @@ from typing import Final, Protocol
 from harebell.broker.batch import Batch
 from harebell.broker.message import Held, Message
 from harebell.broker.queues.contents.removed import Removed
+from harebell.broker.queues.contents.returned import Returned
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
 from harebell.broker.store.queue_log.journal import Journal
@@ -60,13 +60,13 @@ class Contents(Protocol):
 
 
 class PlainContents:
-    """Messages in memory: `ready` are undelivered, the first is at `position`; `returned` is a heap by position."""
+    """Messages in memory: `ready` are undelivered, the first is at `position`; `returned` ones came back."""
 
     __slots__ = ("position", "ready", "returned")
 
     def __init__(self) -> None:
         self.ready: deque[Message] = deque()
-        self.returned: list[Held] = []
+        self.returned = Returned()
         self.position = 0
 
     @property
@@ -86,7 +86,7 @@ class PlainContents:
         self.ready.extend(messages)
 
     def pop(self) -> Held | None:
-        if self.returned:
+        if self.returned.blocks:
             return self.pop_returned()
         if self.ready:
             self.position += 1
@@ -95,16 +95,16 @@ class PlainContents:
 
     def pop_returned(self) -> Held:
         """Take the first of the messages that came back; there must be one."""
-        held = heapq.heappop(self.returned)
+        held = self.returned.pop()
         held.gone = True
         return held
 
     def put_back(self, held: Held) -> None:
         held.gone = False
-        heapq.heappush(self.returned, held)
+        self.returned.push(held)
 
     def deliver(self, consumers: Consumers, share: Share) -> bool:
-        ready, returned, fed = self.ready, self.returned, 0
+        ready, returned, fed = self.ready, self.returned.blocks, 0
         while (ready or returned) and (turn := consumers.next()) is not None:
             if fed and share.spend(fed):
                 return False
@@ -132,7 +132,7 @@ class PlainContents:
         ready, returned = self.ready, self.returned
         removed = Removed(len(ready) + len(returned), (returned,), (ready,), self.position, len(ready))
         self.position += len(ready)
-        self.ready, self.returned = deque(), []
+        self.ready, self.returned = deque(), Returned()
         return removed
 
 
@@ -195,13 +195,13 @@ class JournaledContents(PlainContents):
         journal.next = position + len(messages)
 
     def pop(self) -> Held | None:
-        if not self.ready and not self.returned:
+        if not self.ready and not self.returned.blocks:
             self._read_more()
         return super().pop()
 
     def take_next(self) -> list[Held]:
         """As in memory; those on disk come with their deadlines."""
-        if self.ready or self.returned:
+        if self.ready or self.returned.blocks:
             return super().take_next()
         journal = self.journal
         run = next_run(journal, self._batch, self._name)
@@ -209,7 +209,7 @@ class JournaledContents(PlainContents):
         return [journal.held(stored) for stored in run]
 
     def deliver(self, consumers: Consumers, share: Share) -> bool:
-        ready, returned, journal, fed = self.ready, self.returned, self.journal, 0
+        ready, returned, journal, fed = self.ready, self.returned.blocks, self.journal, 0
         while (ready or returned or self._read_ahead()) and (turn := consumers.next()) is not None:
             if fed and share.spend(fed):
                 return False
@@ -243,7 +243,8 @@ class JournaledContents(PlainContents):
         # does not follow from the run's.
         gap = run and not journal.paged and run[-1].position + 1 != journal.next
         if run and (run[0].delivered or gap):
-            self.returned += map(journal.held, run)
+            for stored in run:
+                self.returned.push(journal.held(stored))
             self.position = run[-1].position + 1
         elif run:
             self.position = run[0].position

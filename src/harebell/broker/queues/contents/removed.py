@@ -18,7 +18,7 @@ STEP: Final = 512  # messages
 
 
 class Line(Protocol):
-    """A deque or a list of messages."""
+    """A deque of messages, or those that came back."""
 
     def __len__(self) -> int: ...
     def pop(self) -> Held: ...

@@ -7,7 +7,6 @@ again, because they may have changed (JMSRedelivered).
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
@@ -21,21 +20,26 @@ from harebell.routing.selectors import Facts, Selector
 __all__ = ["Picker"]
 
 BLOCKS: Final = 4  # blocks of a trail in which there may be nothing, until others have their turn
+BACK: Final = 64  # messages that came back which are read ahead
 
 
 class _Place:
-    """A place in a trail: all messages before position `_at` are in `_ahead`, or were looked at."""
+    """A place in a trail: all messages before position `_at` are in `_ahead`, or were looked at.
 
-    __slots__ = ("_ahead", "_at", "_kept", "_returned", "_trail")
+    Of those that came back, all before position `_back_at` are in `_back`, or were looked at, or came back after that:
+    these are in `_again`.
+    """
+
+    __slots__ = ("_again", "_ahead", "_at", "_back", "_back_at", "_kept", "_more_back", "_trail")
 
     def __init__(self, trail: Trail) -> None:
         self._trail = trail
-        self._at = 0
+        self._at = self._back_at = 0
         self._ahead: deque[Held] = deque()
-        self._returned: Heap[Held] = Heap(self._is_gone)
-        self._returned.entries = trail.returned()
-        heapq.heapify(self._returned.entries)
-        self._kept = set(self._returned.entries)  # those in the heap: a message may come back again and again
+        self._back: deque[Held] = deque()
+        self._more_back = True  # there may be some from `_back_at` on
+        self._again: Heap[Held] = Heap(self._is_gone)
+        self._kept = set[Held]()  # those in the heap: a message may come back again and again
 
     def _is_gone(self, held: Held) -> bool:
         if held.gone:
@@ -44,20 +48,43 @@ class _Place:
 
     def put_back(self, held: Held, most: int) -> None:
         """Note that a message came back; the queue has `most` messages."""
-        if held not in self._kept:
-            if len(self._returned) > 2 * most + SLACK:
-                self._returned.sweep()
-            self._returned.push(held)
+        if held.position >= self._back_at:
+            self._more_back = True
+        elif held not in self._kept:
+            if len(self._again) > 2 * most + SLACK:
+                self._again.sweep()
+            self._again.push(held)
             self._kept.add(held)
 
     def first_returned(self) -> float:
-        """The position of the first message that came back."""
-        first = self._returned.first()
-        return inf if first is None else first.position
+        """The position of the first message that came back, and was not looked at since."""
+        held = self._first_back()
+        return inf if held is None else held.position
+
+    def _first_back(self) -> Held | None:
+        back = self._back
+        while back and back[0].gone:
+            back.popleft()
+        if not back and self._more_back:
+            back.extend(self._trail.returned(self._back_at, BACK))
+            self._more_back = len(back) == BACK
+            if back:
+                self._back_at = back[-1].position + 1
+        again = self._again.first()
+        if again is None or (back and not again < back[0]):
+            return back[0] if back else None
+        return again
+
+    def _take_back(self, held: Held) -> None:
+        """Take the first message that came back."""
+        if self._back and self._back[0] is held:
+            self._back.popleft()
+        else:
+            self._kept.discard(self._again.pop())
 
     def next(self) -> tuple[Held | None, bool]:
         """The next message to look at, which counts as looked at; and whether there may be more."""
-        back, ahead = self._returned.first(), self._ahead
+        back, ahead = self._first_back(), self._ahead
         for _ in range(BLOCKS):
             while ahead and ahead[0].gone:
                 ahead.popleft()
@@ -66,7 +93,7 @@ class _Place:
             found, self._at = self._trail.read(self._at)
             ahead.extend(found)
         if back is not None and (not ahead or back < ahead[0]):
-            self._kept.discard(self._returned.pop())
+            self._take_back(back)
             return back, True
         return (ahead.popleft(), True) if ahead else (None, self._at < self._trail.end)
 

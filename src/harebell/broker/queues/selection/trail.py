@@ -3,7 +3,7 @@
 A reader asks for the messages from a position on, and finds them in the time of a search by halves, wherever it is; so
 it can go through a million messages in as many steps as it likes. Messages come at the end. Those that have left the
 queue stay until `sweep` comes to them, a few blocks at a time. A message that comes back has no place here: each reader
-begins with those that came back before (`returned`), and is notified of others.
+goes through those too (`returned`), and is notified of others.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Trail:
         self.size = len(self._uncut)
         self.end = self._uncut[-1].position + 1 if self._uncut else 0
 
-    def returned(self) -> list[Held]:
-        """The messages of the level that came back and are there still."""
-        return list(self._level.returned)
+    def returned(self, position: int, count: int) -> list[Held]:
+        """The first messages of the level from a position on that came back and are there still."""
+        return self._level.returned.since(position, count)
 
     def read_new(self) -> bool:
         """Take in what was published since. Returns whether there was anything."""
