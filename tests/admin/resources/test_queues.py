@@ -72,6 +72,23 @@ def test_a_queue_is_deleted_if_it_is_empty_and_unused(guest: Api, vhost: str, se
     assert guest("DELETE", f"{path}?if-empty=true&if-unused=true").status == 204
 
 
+def test_a_queue_whose_dead_letters_wait_for_a_place_is_not_empty(
+    guest: Api, vhost: str, serving: ApiThread
+) -> None:
+    path = f"/api/queues/{vhost}/q"
+    arguments = {
+        "x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "nowhere",
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    }  # fmt: skip
+    guest.put(path, {"durable": True, "arguments": arguments})
+    with Wire(serving.port).log_in(vhost=vhost) as wire:
+        wire.channel()
+        wire.publish("", "q", b"x")
+        wire.call(1, m.QueueDeclare("q", passive=True), m.QueueDeclareOk)
+    assert (guest.get(path)["messages_ready"], guest.get(path)["messages_dlx"]) == (0, 1)
+    assert guest("DELETE", f"{path}?if-empty=true").status == 400
+
+
 def test_purge(guest: Api, vhost: str, serving: ApiThread) -> None:
     path = f"/api/queues/{vhost}/q"
     guest.put(path)

@@ -231,18 +231,80 @@ def test_another_exchange_is_tried_at_once_and_a_last_time_when_the_strategy_cha
     assert (client.count("other"), kept(kit)) == (3, 0)
 
 
-def test_many_that_wait_go_in_shares(kit: NodeKit) -> None:
-    client = kit.client()
-    dying(client, x_message_ttl=10)
-    for _ in range(1000):
+MANY = 1000
+
+
+def let_many_wait(kit: NodeKit, client: Client, **arguments: Any) -> None:
+    dying(client, x_message_ttl=10, **arguments)
+    for _ in range(MANY):
         client.publish("q")
     kit.pass_time(20)
-    assert kept(kit) == 1000
+    assert kept(kit) == MANY
+
+
+def test_many_that_wait_are_tried_in_steps(kit: NodeKit) -> None:
+    client = kit.client()
+    let_many_wait(kit, client)
     client.declare("dead")
-    kit.pass_time(RETRY_MS - 10)
-    assert 0 < kept(kit) < 1000
-    kit.pass_time(10)
-    assert (client.count("dead"), kept(kit)) == (1000, 0)
+    kit.stopwatch.step = 1.0  # each step is a slice
+    kit.clock.now += RETRY_MS
+    kit.node.run_timers()
+    assert 0 < kept(kit) < MANY
+    kit.stopwatch.step = 0.0
+    kit.node.batch.slices.finish()
+    assert (client.count("dead"), kept(kit)) == (MANY, 0)
+
+
+def test_one_with_a_place_does_not_wait_for_those_without(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare("dead")
+    client.declare(**SAFE, x_dead_letter_exchange="amq.direct", x_message_ttl=0)
+    client.call(m.QueueBind("q", "amq.topic", "#"), m.QueueBindOk)
+    for key in ["none"] * MANY + ["late"]:
+        client.publish(key, exchange="amq.topic")
+    assert kept(kit) == MANY + 1
+    client.call(m.QueueBind("dead", "amq.direct", "late"), m.QueueBindOk)
+    kit.pass_time(RETRY_MS)
+    assert (client.count("dead"), kept(kit)) == (1, MANY)
+
+
+def test_all_are_tried_a_last_time_when_the_strategy_changes(kit: NodeKit) -> None:
+    client = kit.client()
+    let_many_wait(kit, client)
+    client.declare("other", x_max_length=MANY - 1, x_overflow="reject-publish")
+    kit.stopwatch.step = 1.0
+    change = {"x-dead-letter-routing-key": "other", "x-dead-letter-strategy": None}
+    kit.node.vhosts["/"].change_queue("q", change)
+    assert 0 < kept(kit) < MANY
+    assert client.call(m.QueueDelete("q", if_empty=True), m.ChannelClose).reply_code == 406
+    kit.stopwatch.step = 0.0
+    kit.node.batch.slices.finish()
+    assert kept(kit) == 0
+    assert kit.node.vhosts["/"].queues["other"].message_count == MANY - 1, "the last one found no place"
+
+
+@pytest.mark.parametrize("strategy", ["at-least-once", None])
+def test_a_queue_that_is_deleted_while_all_are_tried(kit: NodeKit, strategy: str | None) -> None:
+    client = kit.client()
+    let_many_wait(kit, client)
+    client.declare("other")
+    kit.stopwatch.step = 1.0
+    change = {"x-dead-letter-routing-key": "other", "x-dead-letter-strategy": strategy}
+    kit.node.vhosts["/"].change_queue("q", change)
+    client.call(m.QueueDelete("q"), m.QueueDeleteOk)
+    had = client.count("other")
+    assert 0 < had < MANY
+    kit.stopwatch.step = 0.0
+    kit.node.batch.slices.finish()
+    assert client.count("other") - had < 100, "what was under way"
+
+
+def test_a_queue_with_letters_is_not_empty(kit: NodeKit) -> None:
+    client = kit.client()
+    dying(client)
+    die(client)
+    assert client.count() == 0
+    assert client.call(m.QueueDelete("q", if_empty=True), m.ChannelClose).reply_code == 406
 
 
 def test_a_delayed_exchange_is_a_safe_place(kit: NodeKit) -> None:

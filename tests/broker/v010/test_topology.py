@@ -5,15 +5,21 @@ from __future__ import annotations
 import pytest
 
 from harebell.protocol.v010 import Command, commands as c, structs as s
-from harebell.protocol.v091 import methods as m
+from harebell.protocol.v091 import Table, methods as m
 from tests.broker.v010.kit import Client, Kit, add_user
 
+# Its letters have no place, so it is not empty.
+DYING: Table = {
+    "x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "nowhere",
+    "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+}  # fmt: skip
 SETUP = (
     c.ExchangeDeclare("x", "direct"),
     c.ExchangeDeclare("t", "topic", alternate_exchange="x"),
     c.ExchangeDeclare("h", "headers"),
     c.QueueDeclare("q"),
     c.QueueDeclare("full"),
+    c.QueueDeclare("dying", arguments=DYING),
     c.QueueDeclare("a", alternate_exchange="amq.fanout"),
     c.ExchangeBind("q", "x", "k"),
     c.ExchangeBind("q", "amq.topic", "a.*"),
@@ -26,6 +32,7 @@ def ready(client: Client) -> Client:
     for command in SETUP:
         client.call(command)
     client.publish("full", b"m")
+    client.publish("dying", b"m")
     assert client.exception is None
     return client
 
@@ -65,6 +72,7 @@ REFUSED: list[tuple[str, Command, int]] = [
     ("empty-name", c.QueueDelete(""), 531),
     ("queue-exists", c.QueueDelete("nowhere"), 404),
     ("not-empty", c.QueueDelete("full", if_empty=True), 406),
+    ("not-empty", c.QueueDelete("dying", if_empty=True), 406),
     ("empty-name", c.QueuePurge(""), 531),
     ("queue-exists", c.QueuePurge("nowhere"), 404),
 ]

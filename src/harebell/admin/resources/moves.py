@@ -77,7 +77,7 @@ def delete_kept(request: Request) -> Steps[Answer]:
 
 def check_conditions(request: Request, it: Queue) -> None:
     """Raise PreconditionFailed unless the conditions of a deletion hold: if-empty and if-unused."""
-    if request.flag("if-empty") and (it.message_count or it.delayed_count):
+    if request.flag("if-empty") and not it.is_empty:
         raise PreconditionFailed(f"{it} not empty")
     if request.flag("if-unused") and len(it.consumers):
         raise PreconditionFailed(f"{it} in use")

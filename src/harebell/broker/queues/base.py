@@ -195,6 +195,11 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
         """The number of messages that died here and are not safe elsewhere yet (at-least-once dead-lettering)."""
         return 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message waits here: ready, for its delayed retry, or for a place as a dead letter."""
+        return not (self.message_count or self.delayed_count or self.dead_letter_count)
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all publications so far are durable, or the queue is deleted."""
         callback()

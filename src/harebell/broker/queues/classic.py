@@ -108,6 +108,7 @@ class ClassicQueue(Queue):
         self._refused: dict[int, int] = {}  # how many consumers' frames a message did not fit, by its position
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
+        self._last_letters: DeadLetters | None = None  # of before at-least-once ended; tried a last time
         self.aside: tuple[Retries | DeadLetters, ...] = ()  # delayed retry and dead letters, if the queue has them
         self._equip()
 
@@ -116,14 +117,16 @@ class ClassicQueue(Queue):
         settings = self.settings
         if self._retries is None and retries_later(settings):
             self._retries = Retries(self.timers, self._retry)
-        if self._dead_letters is not None:
-            self._dead_letters.try_again()  # the exchange may be another; and a last time when at-least-once has ended
-        if not is_at_least_once(settings):
-            if self._dead_letters is not None:
-                self._dead_letters.forget()
-            self._dead_letters = None
-        elif self._dead_letters is None:
-            self._dead_letters = DeadLetters(self)
+        if is_at_least_once(settings):
+            if self._dead_letters is None:
+                self._dead_letters = DeadLetters(self)
+            else:
+                self._dead_letters.try_again()  # the exchange may be another
+        elif self._dead_letters is not None:
+            if self._last_letters is not None:
+                self._last_letters.forget()
+            self._last_letters, self._dead_letters = self._dead_letters, None
+            self._last_letters.try_a_last_time()
         strategy = "at_least_once" if self._dead_letters is not None else "at_most_once"
         if settings.dead_letter_exchange is None:
             strategy = "disabled"
@@ -142,7 +145,7 @@ class ClassicQueue(Queue):
 
     @property
     def dead_letter_count(self) -> int:
-        return 0 if self._dead_letters is None else self._dead_letters.count
+        return sum([part.count for part in (self._dead_letters, self._last_letters) if part is not None])
 
     def enrich(self) -> None:
         """Make the queue ready for messages that may leave from the middle; a long queue soon after."""
@@ -643,7 +646,8 @@ class ClassicQueue(Queue):
             view.forget()
         if self.expiry is not None:
             self.expiry.cancel()
-        if self._dead_letters is not None:
-            self._dead_letters.forget()
+        for part in (self._dead_letters, self._last_letters):
+            if part is not None:
+                part.forget()
         self.journal = None
         self.batch.slices.run(self.purging())

@@ -4,7 +4,7 @@ At most once (`dead_letter`): the letter goes to the queues that take it now, an
 
 At least once (`DeadLetters`, `x-dead-letter-strategy`): the message stays with its queue, neither ready nor unacked,
 until every queue that it is routed to has taken it; a stream has taken it when it is on the disk. It is tried again
-every RETRY_MS while the exchange is missing, there is no route or only cycles, or a queue refuses it because it is
+every RETRY_MS, or more seldom when they are very many, while the exchange is missing, there is no route or only cycles, or a queue refuses it because it is
 full. Queues that have it are not tried again. Purging does not remove waiting letters, deleting the queue does. All of
 that is what RabbitMQ's quorum queues do.
 
@@ -27,6 +27,7 @@ from harebell.broker.batch import Batch
 from harebell.broker.forwarding import Forwarding, Receiver, Sink, hashed_properties, whole_message
 from harebell.broker.letters import Letter
 from harebell.broker.message import Address, MarkedMessage, Message
+from harebell.broker.slices import Work
 from harebell.broker.timers import Timer, Timers
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091 import Content, FieldValue
@@ -41,7 +42,8 @@ __all__ = ["RETRY_MS", "DeadLetters", "Obituary", "dead_letter"]
 log = logging.getLogger("harebell.broker.dead_letters")
 
 RETRY_MS: Final = 5_000
-SHARE: Final = 256  # letters tried again at a time
+STEP: Final = 32  # letters tried again in one step
+REST: Final = 20  # so many times as long as one trial of all took, the next one waits at least
 
 
 class DyingQueue(Protocol):
@@ -52,6 +54,7 @@ class DyingQueue(Protocol):
     batch: Batch
     dead: Counter[str]
     obituary: Obituary | None
+    deleted: bool
 
     @property
     def vhost(self) -> Forwarding: ...
@@ -215,7 +218,7 @@ class DeadLetters:
         self._queue = queue
         self._waiting: dict[_Waiting, None] = {}  # oldest first; one that was tried again goes to the end
         self._retry: Timer | None = None
-        self._trying_again = False
+        self._trying_again = self._tries_anew = self._is_last = False
         self.bytes = 0
 
     @property
@@ -235,7 +238,9 @@ class DeadLetters:
 
     def _check(self, entry: _Waiting) -> None:
         """Try the letter again later, if it found no place."""
-        if entry in self._waiting and not entry.unsynced and not entry.sending and self._retry is None:
+        if self._trying_again or self._retry is not None:
+            return
+        if entry in self._waiting and not entry.unsynced and not entry.sending:
             log.warning(
                 "%s: a dead letter finds no exchange, no queue, or a queue that is full; it is tried again every %d s",
                 self._queue, RETRY_MS // 1000,
@@ -243,29 +248,49 @@ class DeadLetters:
             self._retry_in(RETRY_MS)
 
     def try_again(self) -> None:
-        """Retry all waiting letters, in shares, as long as any of them progress."""
+        """Try all waiting letters again, in steps."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        before, gets_on = self.count, False
-        self._trying_again = True
-        for entry in [entry for entry, _ in zip(self._waiting, range(SHARE), strict=False)]:
+        if self._trying_again:
+            self._tries_anew = True  # routes may have changed since it began
+        elif self._waiting:
+            self._trying_again = True
+            self._queue.batch.slices.run(self._all_again())
+
+    def try_a_last_time(self) -> None:
+        """As `try_again`; letters that find no place are dropped."""
+        self._is_last = True
+        self.try_again()
+
+    def _all_again(self) -> Work:
+        stopwatch = self._queue.batch.slices.stopwatch
+        began = stopwatch()
+        for number, entry in enumerate(tuple(self._waiting), 1):
             if entry in self._waiting and not entry.unsynced and not entry.sending:
-                del self._waiting[entry]
-                self._waiting[entry] = None
                 self._send(entry)
-                gets_on = gets_on or entry.unsynced > 0 or entry.sending or entry not in self._waiting
-        self._trying_again = False
-        if self._waiting:
-            self._retry_in(1 if gets_on and before > SHARE else RETRY_MS)
+            if not number % STEP:
+                yield
+                if self._queue.deleted:
+                    break
+        self._trying_again, anew = False, self._tries_anew
+        self._tries_anew = False
+        if self._queue.deleted:
+            self.forget()
+        elif anew:
+            self.try_again()
+        elif self._is_last:
+            self.forget()
+        elif self._waiting and self._retry is None:
+            self._retry_in(max(RETRY_MS, int((stopwatch() - began) * 1000 * REST)))
 
     def forget(self) -> None:
         """Drop waiting letters: the queue is deleted, or its strategy has changed."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        self._settle(entry for entry in self._waiting if not entry.sending)
-        sent = [entry for entry in self._waiting if entry.sending]
+        self._settle(entry for entry in self._waiting if not entry.sending and not entry.unsynced)
+        sent = [entry for entry in self._waiting if entry.sending or entry.unsynced]
         if sent:
             self._queue.batch.cover_earlier()
             self._queue.batch.when_safe(partial(self._settle, sent))
@@ -306,8 +331,7 @@ class DeadLetters:
                 sink.publish(letter.message)
         if all_took_it and not entry.unsynced:
             self._done(entry)
-        if not self._trying_again:
-            self._check(entry)
+        self._check(entry)
 
     def _synced(self, entry: _Waiting) -> None:
         entry.unsynced -= 1

@@ -294,7 +294,7 @@ class Topology:
     def _queue_delete(self, number: int, command: c.QueueDelete) -> Outcome:
         queue = self.queue(command.queue, "queue.delete")
         self._session.access.delete_queue(queue.name)
-        if command.if_empty and (queue.message_count or queue.delayed_count):
+        if command.if_empty and not queue.is_empty:
             raise PreconditionFailed(f"{queue} is not empty")
         if command.if_unused and queue.consumers:
             raise PreconditionFailed(f"{queue} has subscribers")

@@ -173,7 +173,7 @@ class Topology:
         self._connection.access.delete_queue(name)
         if name in self._vhost.queues:
             queue = self._vhost.queue(name, self._connection)
-            if method.if_empty and (queue.message_count or queue.delayed_count):
+            if method.if_empty and not queue.is_empty:
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
                 raise PreconditionFailed(f"{queue} in use")
