@@ -167,6 +167,23 @@ def test_acknowledgements_in_a_transaction_count_at_its_commit(client: Client) -
     assert delivered(client) == ["one:a2"]
 
 
+def test_who_is_not_the_single_active_consumer_any_more_gets_no_more_of_its_groups(
+    kit: NodeKit, client: Client
+) -> None:
+    declare(client)
+    consume(client, "one", 10)
+    consume(client, "two", 10)
+    for body in ("a1", "b1"):
+        put(client, body, body[0])
+    assert delivered(client) == ["one:a1", "two:b1"]
+    kit.node.vhosts["/"].change_queue("q", {"x-single-active-consumer": True})
+    for body in ("b2", "a2", "b3"):
+        put(client, body, body[0])
+    assert delivered(client) == ["one:a2"]
+    client.send(1, m.BasicAck(2))
+    assert delivered(client) == ["one:b2", "one:b3"]
+
+
 def test_a_single_active_consumer_leaves_its_groups_behind_when_they_are_settled(client: Client) -> None:
     declare(client, x_single_active_consumer=True)
     put(client, "a1", "a")

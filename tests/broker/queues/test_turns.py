@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from harebell.broker.queues import turns as module
 from harebell.broker.queues.turns import FEW, Consumers
-from harebell.protocol.v091 import Content, methods as m
+from harebell.protocol.v091 import Content, Table, methods as m
 from tests.broker.kit import Client, NodeKit
 from tests.fixtures.profiles import scaled
 
@@ -290,6 +290,20 @@ def test_qos_changes_the_windows_of_consumers_at_work(client: Client) -> None:
     assert [body for *_, body in client.deliveries()] == [b"3"]
     client.send(1, m.BasicQos(0, 0))
     assert [body for *_, body in client.deliveries()] == [b"4", b"5"]
+
+
+@pytest.mark.parametrize("selector", [{}, {"x-selector": "TRUE"}])
+def test_immediate_asks_the_single_active_consumer_alone(client: Client, selector: Table) -> None:
+    client.declare(x_single_active_consumer=True)
+    client.call(m.BasicQos(0, 1), m.BasicQosOk)
+    for tag in ("active", "waits"):
+        client.send(1, m.BasicConsume("q", tag, arguments=selector))
+    client.events.clear()
+    for body in (b"1", b"2"):
+        client.engine.send_content(1, m.BasicPublish("", "q", immediate=True), b"\0\0", body)
+        client.pump()
+    assert (len(client.take(m.BasicDeliver)), len(client.take(m.BasicReturn))) == (1, 1)
+    assert client.count() == 0
 
 
 def test_immediate_goes_to_a_ready_consumer_or_back(client: Client) -> None:

@@ -316,7 +316,7 @@ class ClassicQueue(Queue):
         self.deliver()
         if self.selecting is not None:
             return self.selecting.taker(self.consumers, Held(message, self.contents.end)) is not None
-        return not self.message_count and any(consumer.room() > 0 for consumer in self.consumers)
+        return not self.message_count and self.consumers.any_room
 
     def attempt_delivery(self, held: Held) -> bool:
         """Deliver a message that cannot wait, if a consumer is ready and no message is before it."""

@@ -71,7 +71,9 @@ class GroupQueue(ClassicQueue):
                 return False
         for holder in lines.waiting_holders():
             consumer = self.consumers.find(holder)
-            while consumer is not None and consumer.room() > 0 and self._hand_to(consumer):
+            if consumer is None or not self.consumers.serves(consumer):
+                continue
+            while consumer.room() > 0 and self._hand_to(consumer):
                 if share.spend(HANDED):
                     return False
         return True

@@ -49,6 +49,15 @@ class Consumers:
         found = self._arrivals.get(one)
         return None if found is None else found[1]
 
+    def serves(self, consumer: Consumer) -> bool:
+        """Whether the consumer may get messages: with a single active consumer only that one."""
+        return not self.single or consumer is self.active
+
+    @property
+    def any_room(self) -> bool:
+        """Whether a consumer that may get messages has room for one."""
+        return any(consumer.room() > 0 for level in self.levels() for consumer in level)
+
     @property
     def exclusive(self) -> bool:
         """Whether one of them is exclusive."""
