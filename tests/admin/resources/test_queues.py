@@ -72,9 +72,7 @@ def test_a_queue_is_deleted_if_it_is_empty_and_unused(guest: Api, vhost: str, se
     assert guest("DELETE", f"{path}?if-empty=true&if-unused=true").status == 204
 
 
-def test_a_queue_whose_dead_letters_wait_for_a_place_is_not_empty(
-    guest: Api, vhost: str, serving: ApiThread
-) -> None:
+def test_a_queue_whose_dead_letters_wait_for_a_place_is_not_empty(guest: Api, vhost: str, serving: ApiThread) -> None:
     path = f"/api/queues/{vhost}/q"
     arguments = {
         "x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "nowhere",

@@ -4,9 +4,9 @@ At most once (`dead_letter`): the letter goes to the queues that take it now, an
 
 At least once (`DeadLetters`, `x-dead-letter-strategy`): the message stays with its queue, neither ready nor unacked,
 until every queue that it is routed to has taken it; a stream has taken it when it is on the disk. It is tried again
-every RETRY_MS, or more seldom when they are very many, while the exchange is missing, there is no route or only cycles, or a queue refuses it because it is
-full. Queues that have it are not tried again. Purging does not remove waiting letters, deleting the queue does. All of
-that is what RabbitMQ's quorum queues do.
+every RETRY_MS, or more seldom where very many wait, while the exchange is missing, there is no route or only cycles, or
+a queue refuses it because it is full. Queues that have it are not tried again. Purging does not remove waiting letters,
+deleting the queue does. All of that is what RabbitMQ's quorum queues do.
 
 Messages of one address that die in the same second for the same reason get the same headers and the same route, unless
 their own headers decide: then headers and route are computed once (`Obituary`), and the bytes are spliced into each.
