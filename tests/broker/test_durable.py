@@ -13,10 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from harebell.broker.connections.base import FLUSH_BYTES
 from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.dead_letters import RETRY_MS
 from harebell.broker.store.catalog.catalog import Catalog
 from harebell.broker.store.queue_log import journal
 from harebell.protocol.v091 import Content, methods as m
 from harebell.protocol.v091.fields import Table
+from harebell.routing.dead_letter import deaths
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
 from tests.fixtures.profiles import scaled
@@ -73,6 +75,67 @@ def durable(tmp_path: Path) -> Iterator[Callable[..., Restarting]]:
     yield make
     for each in made:
         each.stop()
+
+
+SAFE: dict[str, Any] = {
+    "x_dead_letter_exchange": "", "x_dead_letter_routing_key": "later", "x_dead_letter_strategy": "at-least-once",
+    "x_overflow": "reject-publish",
+}  # fmt: skip
+WAITING: dict[str, dict[str, Any]] = {
+    "a retry": {"x_delayed_retry_type": "all", "x_delayed_retry_min": 60_000},
+    "rejected": SAFE,
+    "delivery_limit": {**SAFE, "x_delivery_limit": 1},
+}
+QUEUES: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "quorum": {"x_queue_type": "quorum"},
+    "priorities": {"x_max_priority": 3},
+    "groups": {"x_message_group": "g"},
+    "last value": {"x_last_value_key": "k"},
+    "TTL": {"x_message_ttl": 3_600_000},
+}
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "why, kind", [(why, kind) for why in WAITING for kind in QUEUES if (why, kind) != ("a retry", "groups")]
+)
+def test_what_waits_goes_on_waiting_after_a_restart(
+    durable: Callable[..., Restarting], why: str, kind: str, killed: bool
+) -> None:
+    at = durable(**QUEUES[kind], **WAITING[why])
+    client = at.client
+    publish(client, 1, 2, 3, headers={"g": "a"})
+    for _ in range(2 if why == "delivery_limit" else 1):
+        client.send(1, m.BasicGet("q"))
+        (got,) = client.take(m.BasicGetOk)
+        client.send(1, m.BasicReject(got.delivery_tag, requeue=why != "rejected"))
+    for _ in range(2):  # what is recovered is kept as what came
+        assert (at.queue.message_count, at.queue.delayed_count + at.queue.dead_letter_count) == (2, 1)
+        if not killed:
+            at.stop()
+        client = at.kill() if killed else at.start()
+    assert (at.queue.message_count, at.queue.delayed_count + at.queue.dead_letter_count) == (2, 1)
+    if why == "a retry":
+        at.kit.pass_time(59_000)
+        assert at.queue.message_count == 2
+        at.kit.pass_time(1_100)
+        assert at.queue.message_count == 3
+        client.send(1, m.BasicGet("q"))
+        (got,) = client.take(m.BasicGetOk)
+        assert got.redelivered
+    else:
+        client.declare("later")
+        at.kit.pass_time(RETRY_MS)
+        letter = client.get("later")
+        assert letter is not None
+        assert letter.body == b"1"
+        (death,) = deaths(letter.decode_properties().headers or {})
+        assert (death.reason, death.queue) == (why, "q")
+        assert at.queue.dead_letter_count == 0
+        at.kit.run_syncs()
+        client = at.kill()
+        assert (at.queue.message_count, at.queue.dead_letter_count, client.count("later")) == (2, 0, 0)
 
 
 @pytest.fixture

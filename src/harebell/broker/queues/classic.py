@@ -59,6 +59,7 @@ log = logging.getLogger("harebell.broker.queue")
 
 REFUSALS: Final = 20  # consumers whose frames a message does not fit, until it leaves; RabbitMQ's delivery limit
 MOST_REFUSED: Final = 1024  # messages whose refusals are counted: they are few, and one that is acked stays here
+MOST_READ: Final = 1_000_000  # messages that a start reads into memory because some of them wait for something
 MOVED: Final = 512  # messages that move into a backlog in one step
 TRACED: Final = 32  # what a traced delivery costs in a share
 
@@ -334,13 +335,13 @@ class ClassicQueue(Queue):
     def drop(self, held: Held, reason: Reason) -> None:
         """Remove a message without an acknowledgement: dead-letter it by the queue's settings."""
         self.notify_dropped(held.message, reason)
-        self.dead_letter(held.message, reason, held.position)
+        self.dead_letter(held.message, reason, held.position, held.count)
 
-    def dead_letter(self, message: Message, reason: Reason, position: int | None = None) -> None:
+    def dead_letter(self, message: Message, reason: Reason, position: int | None = None, count: int = 0) -> None:
         """Dead-letter a message, if there is an exchange for that, and then settle its `position`, if it has one."""
         self.dead[reason] += 1
         if self._dead_letters is not None:
-            self._dead_letters.add(message, reason, position)
+            self._dead_letters.add(message, reason, position, count)
             return
         if self.settings.dead_letter_exchange is not None:
             if reason == "rejected" and self.settings.dead_letter_exchange == self.settings.orphan_exchange:
@@ -452,11 +453,15 @@ class ClassicQueue(Queue):
         for position, message in entries:
             held = to_held(message, position)
             held.count += counted
+            dies = (limit is not None and held.count > limit) or (bool(self._refused) and self._fits_nobody(held))
+            delay = 0
+            if self._retries is not None and not dies:
+                delay = retry_delay(self.settings, held.count, failed=failed)
             if self.journal is not None:
-                self.journal.returned(held)
-            if (limit is not None and held.count > limit) or (self._refused and self._fits_nobody(held)):
+                self.journal.returned(held, delay)
+            if dies:
                 self.drop(held, "delivery_limit")
-            elif self._retries is not None and (delay := retry_delay(self.settings, held.count, failed=failed)):
+            elif delay and self._retries is not None:
                 self._retries.add(held, delay)
             else:
                 self._put_back(held)
@@ -496,15 +501,13 @@ class ClassicQueue(Queue):
         everybody. The queue has a backlog (`enrich`).
         """
         backlog = self.backlog
-        for level in range(0 if backlog is None else len(backlog.levels)):
-            assert backlog is not None
-            found = backlog.after(level, position, 1, backlog.end)
-            if found and found[0].position == position:
-                if self.journal is not None:
-                    self.journal.fed(position, 1, False)
-                self.messages_left()
-                return backlog.take_out(found[0])
-        return None
+        held = None if backlog is None else self._ready_at(backlog, position)
+        if backlog is None or held is None:
+            return None
+        if self.journal is not None:
+            self.journal.fed(position, 1, False)
+        self.messages_left()
+        return backlog.take_out(held)
 
     def refused(self, position: int) -> None:
         if len(self._refused) >= MOST_REFUSED:
@@ -576,14 +579,45 @@ class ClassicQueue(Queue):
             self._read_all(journal, self.backlog)
         else:
             self.line = self.contents = JournaledContents(journal, self.line, self.batch, str(self))
-            if expires:
+            if expires or (journal.waiting and journal.paged <= MOST_READ):
                 complete(self._enrich(self._begin_enriching()))
 
     def enforce_limits(self) -> None:
         """Drop what is over a limit, and set the timer of what expires: there may be messages from the disk."""
+        self._wait_again()
         if self.backlog is not None:
             self.notify_enqueued()
             self._arm_expiry()
+
+    def _wait_again(self) -> None:
+        """Have the messages wait that waited when the last process ended, for their retry or as dead letters."""
+        if self.journal is None:
+            return
+        for position, delay, reason in self.journal.take_waiting():
+            backlog = self.backlog
+            if backlog is None or (self._dead_letters if reason else self._retries) is None:
+                continue  # it is ready: the queue's settings are others now, or it is too long
+            held = self._ready_at(backlog, position)
+            if held is None:
+                continue  # it has expired, or a transaction has taken it
+            held = backlog.take_out(held)
+            if reason is not None and self._dead_letters is not None:
+                self._dead_letters.add(held.message, reason, position, held.count)
+            elif self._retries is not None:
+                self._retries.add(held, delay)
+
+    @staticmethod
+    def _ready_at(backlog: Backlog, position: int) -> Held | None:
+        """The ready message at that place."""
+        for level in range(len(backlog.levels)):
+            found = backlog.after(level, position, 1, backlog.end)
+            if found and found[0].position == position:
+                return found[0]
+        return None
+
+    def note_dead(self, position: int, count: int, reason: Reason) -> None:
+        if self.journal is not None:
+            self.journal.died(position, count, reason)
 
     def _read_all(self, journal: Journal, backlog: Backlog) -> None:
         while run := next_run(journal, self.batch, str(self)):

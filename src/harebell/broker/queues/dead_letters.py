@@ -61,6 +61,8 @@ class DyingQueue(Protocol):
     @property
     def timers(self) -> Timers: ...
     def settle(self, positions: list[int]) -> None: ...
+    def note_dead(self, position: int, count: int, reason: Reason) -> None:
+        """Have it on disk, where the queue is, that a message waits as a dead letter."""
 
 
 class _Letter:
@@ -201,10 +203,11 @@ class Obituary:
 class _Waiting:
     """A message that died, and the queues that have its letter already (`taken`)."""
 
-    __slots__ = ("died", "kept", "message", "position", "reason", "sending", "taken", "unsynced")
+    __slots__ = ("count", "died", "kept", "message", "noted", "position", "reason", "sending", "taken", "unsynced")
 
-    def __init__(self, message: Message, reason: Reason, died: int, position: int | None) -> None:
-        self.message, self.reason, self.died, self.position = message, reason, died, position
+    def __init__(self, message: Message, reason: Reason, died: int, position: int | None, count: int) -> None:
+        self.message, self.reason, self.died, self.position, self.count = message, reason, died, position, count
+        self.noted = False  # whether the disk has it that it waits
         self.taken: set[str] = set()
         self.sending = False  # whether its letter is in the line of letters
         self.kept = False  # whether the exchanges that hold messages have it
@@ -225,9 +228,9 @@ class DeadLetters:
     def count(self) -> int:
         return len(self._waiting)
 
-    def add(self, message: Message, reason: Reason, position: int | None) -> None:
-        """Add a message that died in the queue, at that position if it was ever in it."""
-        entry = _Waiting(message, reason, int(time.time()), position)
+    def add(self, message: Message, reason: Reason, position: int | None, count: int = 0) -> None:
+        """Add a message that died in the queue after so many returns, at that position if it was ever in it."""
+        entry = _Waiting(message, reason, int(time.time()), position, count)
         self._waiting[entry] = None
         self.bytes += message.content.body_size
         self._try(entry)
@@ -238,9 +241,12 @@ class DeadLetters:
 
     def _check(self, entry: _Waiting) -> None:
         """Try the letter again later, if it found no place."""
-        if self._trying_again or self._retry is not None:
+        if entry not in self._waiting or entry.unsynced or entry.sending:
             return
-        if entry in self._waiting and not entry.unsynced and not entry.sending:
+        if not entry.noted and entry.position is not None:
+            entry.noted = True
+            self._queue.note_dead(entry.position, entry.count, entry.reason)
+        if not self._trying_again and self._retry is None:
             log.warning(
                 "%s: a dead letter finds no exchange, no queue, or a queue that is full; it is tried again every %d s",
                 self._queue, RETRY_MS // 1000,

@@ -9,7 +9,8 @@ Delayed exchanges store the messages that they hold in one too.
   and are read again when the queue reaches them. Transient messages are then written too, with a flag.
 - Paged messages are read in two forms. A drain goes from the file to the consumer (`read_ahead`, `ahead`): a message is
   a slice of the bytes read, without an object of its own. Any other use takes records (`next_run`).
-- A restart finds all messages that are not settled, and a mark on those that may have been delivered.
+- A restart finds all messages that are not settled, a mark on those that may have been delivered, and what some of them
+  waited for.
 
 It knows messages and files, but no consumers.
 """
@@ -32,6 +33,7 @@ from harebell.broker.store.queue_log.records import NUMBER_BYTES, NUMBERED, TRAN
 from harebell.defaults import FRAME_MAX
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.content import stored_content
+from harebell.routing import Reason
 
 __all__ = ["Journal"]
 
@@ -42,6 +44,12 @@ PAGE_BYTES: Final = 64 * 1024 * 1024
 RUN: Final = 2048  # messages read back at a time
 MAX_ADDRESSES: Final = 1024
 NOTHING: Final[tuple[tuple[Address, bytes], ...]] = ()
+# The number that a log has of a return: how often the message came back, and in the bits above what it waits for, until
+# which time of the wall clock in milliseconds, or, from LETTERS on, as a dead letter that died for one of REASONS.
+COUNT_BITS: Final = 16
+COUNTED: Final = (1 << COUNT_BITS) - 1
+LETTERS: Final = 1 << 46
+REASONS: Final[tuple[Reason, ...]] = ("rejected", "expired", "maxlen", "delivery_limit")
 MAX_MARKS: Final = 0xFFFF  # the log's limit; a few thousand keys
 
 
@@ -66,6 +74,7 @@ class Journal:
         self.log = queue_log
         self.next = queue_log.next_position
         self.paged = self.page_at = 0
+        self.waiting: dict[int, int] = {}  # by place, for what; from the start until the queue has taken them
         self._name = name
         self._changed, self._now, self._note = changed, now, note
         self._dirty = self._syncs_settlements = self._syncs_recovered = False
@@ -164,10 +173,18 @@ class Journal:
                 self.log.delivered(position + count)
             self.touch()
 
-    def returned(self, held: Held) -> None:
-        """Note that a message came back."""
+    def returned(self, held: Held, delay: int = 0) -> None:
+        """Note that a message came back; it waits `delay` milliseconds for its retry."""
         if self._used:
-            self.log.returned(held.position, held.count)
+            until = min(_wall_clock() + delay, LETTERS - 1) if delay else 0
+            self.log.returned(held.position, min(held.count, COUNTED) | until << COUNT_BITS)
+            self.touch()
+
+    def died(self, position: int, count: int, reason: Reason) -> None:
+        """Note that a message waits as a dead letter, after that many returns."""
+        if self._used:
+            waits = LETTERS + REASONS.index(reason)
+            self.log.returned(position, min(count, COUNTED) | waits << COUNT_BITS)
             self.touch()
 
     @property
@@ -294,7 +311,7 @@ class Journal:
             deadline = max(1, self._now() + stored.expiry - _wall_clock())
         held = Held(self.message(stored), stored.position, deadline)
         if stored.delivered:
-            held.count = max(1, stored.delivery_count)
+            held.count = max(1, stored.delivery_count & COUNTED)
         return held
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -311,7 +328,17 @@ class Journal:
                 "%s: %s is damaged: %d bytes at %d cannot be read, with at most %d messages (positions %d to %d)",
                 self._name, damage.path, damage.size, damage.at, damage.lost, *damage.positions,
             )  # fmt: skip
+        self.waiting = {at: number >> COUNT_BITS for at, number in self.log.returns() if number > COUNTED}
         return self.log.expires
+
+    def take_waiting(self) -> Iterator[tuple[int, int, Reason | None]]:
+        """What waited when the last process ended: places, milliseconds until the retry, and why each letter died."""
+        waiting, self.waiting = self.waiting, {}
+        for position, waits in sorted(waiting.items()):
+            if waits >= LETTERS:
+                yield position, 0, REASONS[(waits - LETTERS) % len(REASONS)]
+            else:
+                yield position, max(0, waits - _wall_clock()), None
 
     def rest(self) -> None:
         """If nothing was written since the last call, sync the settlements and close the files."""

@@ -182,10 +182,17 @@ class QueueLog:
         self._delivered = max(self._delivered, upto)
 
     def returned(self, position: int, count: int) -> None:
-        """Note that a message came back, for the `count`-th time."""
+        """Note that a message came back; `count` is a number of the caller's, which the records give back."""
         self._returned.append((position, count))
 
     # -- writing ---------------------------------------------------------------------------------------------------
+
+    def returns(self) -> Iterator[tuple[int, int]]:
+        """Messages that came back and are there still: place, and the number that `returned` noted last."""
+        for segment in self._segments:
+            for position, number in segment.returned.items():
+                if not segment.settled.span(position)[0]:
+                    yield position, number
 
     def flush(self) -> int:
         """Write the batch. Returns the ticket of the sync that will cover its messages, 0 when none need one."""
