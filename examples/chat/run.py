@@ -37,6 +37,16 @@ def broker(port: int, data: str) -> subprocess.Popen[bytes]:
     return process
 
 
+def check_free(port: int) -> None:
+    """End with a line where something else listens already: it would be taken for the server that is started."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            sys.exit(f"port {port} cannot be used: {error.strerror}; name two others with --ports")
+
+
 def web_server(port: int, url: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [sys.executable, "-m", "daphne", "-b", "127.0.0.1", "-p", str(port), "chat.asgi:application"],
@@ -57,6 +67,8 @@ def main() -> None:
     parser.add_argument("--url", help="of a broker of yours")
     parser.add_argument("--ports", type=int, nargs=2, default=[8001, 8002], help="of the two web servers")
     arguments = parser.parse_args()
+    for number in arguments.ports:
+        check_free(number)
     with tempfile.TemporaryDirectory() as data:
         url, node, port = arguments.url, None, 0
         if url is None:

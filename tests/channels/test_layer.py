@@ -433,6 +433,14 @@ def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
         ChannelLayer("amqp://localhost/", **settings)
 
 
+@pytest.mark.parametrize(
+    "name, hint", [("timout", "did you mean 'timeout'?"), ("capcity", "did you mean 'capacity'?"), ("nonsense", "see BaseLayer")]
+)
+def test_a_setting_that_there_is_not(name: str, hint: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=re.escape(hint)):
+        ChannelLayer("amqp://localhost/", **{name: 1})
+
+
 async def test_nobody_there() -> None:
     layer = ChannelLayer("amqp://guest:secret@127.0.0.1:9/", timeout=0.5)
     with pytest.raises(errors.DeadlineExceeded, match=r"no broker at amqp://127.0.0.1:9/ within 0.5 s"):

@@ -9,6 +9,7 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from chat.attendance import Attendance
 from chat.tasks import count_words
+from harebell.errors import HarebellError
 
 attendance = Attendance()
 
@@ -18,18 +19,23 @@ class Room(AsyncJsonWebsocketConsumer):
         self.group = f"room.{self.scope['url_route']['kwargs']['room']}"
         await self.channel_layer.group_add(self.group, self.channel_name)
         await self.accept()
-        attendance.changed(self.channel_layer, self.group)
+        attendance.came(self.channel_layer, self.group)
 
     async def disconnect(self, code: int) -> None:
-        await self.channel_layer.group_discard(self.group, self.channel_name)
-        attendance.changed(self.channel_layer, self.group)
+        try:
+            await self.channel_layer.group_discard(self.group, self.channel_name)
+        finally:
+            attendance.left(self.channel_layer, self.group)
 
     async def receive_json(self, content: dict[str, Any]) -> None:
         command, _, rest = str(content["text"])[:2000].partition(" ")
-        if command == "/count":
-            await count_words.aenqueue(self.group, rest)
         message = {"type": "room.message", "name": str(content["name"])[:50], "text": str(content["text"])[:2000]}
-        await self.channel_layer.group_send(self.group, message)
+        try:
+            if command == "/count":
+                await count_words.aenqueue(self.group, rest)
+            await self.channel_layer.group_send(self.group, message)
+        except HarebellError as error:  # no broker in time; an error that went on would end this consumer, unsaid
+            await self.send_json({"name": "not sent", "text": f"{message['text']} ({error})"})
 
     async def room_message(self, event: dict[str, Any]) -> None:
         await self.send_json({"name": event["name"], "text": event["text"]})

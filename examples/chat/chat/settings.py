@@ -2,6 +2,7 @@
 
 import os
 
+TIME_ZONE = "UTC"
 SECRET_KEY = "of an example, which keeps no secrets"
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]

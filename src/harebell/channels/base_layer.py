@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
 import string
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 from harebell.channels.exceptions import MessageTooLarge
@@ -17,6 +19,7 @@ from harebell.channels.names import check_channel
 from harebell.channels.runtime import LayerRuntime
 from harebell.channels.settings import Capacities, Settings, urls_of
 from harebell.client.callbacks import check_plain
+from harebell.errors import InvalidArgument
 
 __all__ = ["BaseLayer", "random_letters"]
 
@@ -58,7 +61,12 @@ class BaseLayer:
         max_message_size: int = 16 * 1024 * 1024,
         on_missed: Callable[[str], None] | None = None,
         group_history: Mapping[str | re.Pattern[str], int] | None = None,
+        **unknown: object,
     ) -> None:
+        for name in unknown:
+            near = get_close_matches(name, list(inspect.signature(BaseLayer).parameters), 1)
+            hint = f"did you mean {near[0]!r}?" if near else "see BaseLayer"
+            raise InvalidArgument(f"a channel layer has no setting {name!r}: {hint}")
         self.prefix = prefix
         self.expiry = expiry
         self.capacity = capacity

@@ -25,7 +25,7 @@ __all__ = ["move", "peek", "purge", "redrive"]
 Name = Annotated[str, Parameter(help="The queue.")]
 Count = Annotated[int, Parameter(help="At most so many messages, the next ones to be delivered.")]
 Filter = Annotated[
-    str | None, Parameter(help="Only messages that this selector holds for, such as: priority > 3 AND kind = 'big'.")
+    str | None, Parameter(help="Only messages that this selector holds for, such as: JMSPriority > 3 AND kind = 'big'.")
 ]
 Yes = Annotated[bool, Parameter(negative=(), help="Do it; without this nothing changes.")]
 

@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import http.client
 import http.server
 import json
+import socket
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
 
-__all__ = ["Health"]
+__all__ = ["Health", "free_port", "state_of_all"]
+
+PATIENCE: Final = 2.0  # seconds for the answer of one process
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nothing listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def state_of_all(expected: int, ports: Sequence[int]) -> dict[str, object]:
+    """The sums of several worker processes with their health on these ports; `expected` of them have to be well."""
+    sums, well = Counter[str](), 0
+    for port in ports:
+        state = _state_at(port)
+        well += bool(state.pop("ok", False))
+        sums.update({name: value for name, value in state.items() if isinstance(value, int)})
+    return {"ok": well == expected, "processes": len(ports), "well": well, **sums}
+
+
+def _state_at(port: int) -> dict[str, object]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("GET", "/")
+        state: dict[str, object] = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):  # it starts still, or hangs
+        return {}
+    finally:
+        connection.close()
+    return state
 
 
 class Health:

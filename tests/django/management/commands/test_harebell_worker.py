@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from django.core.management import CommandError, call_command
 
 from harebell.client.blocking import connect
 from harebell.django.messages import record_of
+from harebell.testing import EmbeddedBroker
 from tests.django import jobs, kills
 from tests.django.conftest import Configure, wait_for
 from tests.torture.server import free_port
@@ -137,6 +139,35 @@ def test_probes_and_a_stop(broker_url: str, tmp_path: Path, processes: int) -> N
         queue = f"{tmp_path.name}.queue.default"
         info = channel.queue_declare(queue, passive=True) if processes == 1 else None
     assert info is None or info.consumer_count == 0
+
+
+def _probe(port: int) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_several_processes_without_a_broker_are_not_well(tmp_path: Path) -> None:
+    with EmbeddedBroker() as broker:
+        (tmp_path / "settings.py").write_text(kills.SETTINGS.format(url=broker.url, prefix=tmp_path.name))
+        (tmp_path / "manage.py").write_text(kills.MANAGE)
+        port = free_port()
+        command = [sys.executable, "manage.py", "harebell_worker", "--processes", "2", "--health", str(port)]
+        worker = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+        try:
+            wait_for(lambda: _probe(port) == 200)
+            broker.stop()
+            wait_for(lambda: _probe(port) == 503)
+            broker.start()
+            wait_for(lambda: _probe(port) == 200)
+        finally:
+            worker.kill()
+            worker.wait()
 
 
 def test_a_drain_ends_in_its_time(configure: Configure, broker_url: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from django.utils import autoreload
 from harebell.django.backend import TaskBackend
 from harebell.django.framework import task_backends
 from harebell.django.options import EMBEDDED
-from harebell.django.worker.health import Health
+from harebell.django.worker.health import Health, free_port, state_of_all
 from harebell.django.worker.process import WorkerProcess
 
 RESTART_SECONDS: Final = 1.0  # before a process that has died is replaced
@@ -135,8 +135,10 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def _supervise(self, options: dict[str, Any]) -> None:
         """Run as many processes, replace those that die, and end them together."""
-        command = [*autoreload.get_child_arguments(), "--processes=1", "--health="]  # of several the last ones count
+        # Of several options of a name the last ones count.
+        command = [*autoreload.get_child_arguments(), "--processes=1"]
         processes: dict[subprocess.Popen[bytes], int] = {}  # how many stops each was told
+        ports: dict[subprocess.Popen[bytes], int] = {}  # of the health of each
         stops = 0
 
         def stop(number: int, frame: object) -> None:
@@ -145,15 +147,18 @@ class Command(BaseCommand):  # type: ignore[misc]
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
-        health = self._health(
-            options, lambda: {"ok": len(processes) == options["processes"], "processes": len(processes)}
-        )
+        health = self._health(options, lambda: state_of_all(options["processes"], tuple(ports.values())))
         try:
             while not stops or processes:
                 while not stops and len(processes) < options["processes"]:
                     # In a group of its own: Ctrl-C reaches this process alone, which tells the others.
                     environment = {**os.environ, PARENT: str(os.getpid())}
-                    processes[subprocess.Popen(command, start_new_session=True, env=environment)] = 0
+                    port = free_port() if health is not None else None
+                    own = "--health=" if port is None else f"--health=127.0.0.1:{port}"
+                    process = subprocess.Popen([*command, own], start_new_session=True, env=environment)
+                    processes[process] = 0
+                    if port is not None:
+                        ports[process] = port
                 for process, told in processes.items():
                     if told < stops:
                         process.send_signal(signal.SIGTERM)
@@ -161,6 +166,7 @@ class Command(BaseCommand):  # type: ignore[misc]
                 time.sleep(0.1)
                 for process in [process for process in processes if process.poll() is not None]:
                     del processes[process]
+                    ports.pop(process, None)
                     if not stops:
                         self.stderr.write(f"process {process.pid} ended with {process.returncode}, and is replaced")
                         time.sleep(RESTART_SECONDS)

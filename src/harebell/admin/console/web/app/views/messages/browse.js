@@ -92,7 +92,7 @@ export function Browser({ vhost, name }) {
     <button disabled=${next === null || next === undefined} onClick=${() => setParameters({ offset: next, at: "" })}>Next</button>
     <label class="check"><input type="checkbox" checked=${whole} onChange=${(event) => setParameters({ whole: event.target.checked ? "1" : "", at: "" })} />whole bodies</label>`;
   const again = () => { setParameters({ at: "" }); found.again(); };
-  return html`<form onSubmit=${submit} class="bar"><${Field} field=${{ name: "filter", label: "Selector: only messages for which it holds", hint: "For example: kind = 'big' AND priority > 3" }} values=${typed} set=${type} />
+  return html`<form onSubmit=${submit} class="bar"><${Field} field=${{ name: "filter", label: "Selector: only messages for which it holds", hint: "For example: kind = 'big' AND JMSPriority > 3" }} values=${typed} set=${type} />
       <button class="main">Look</button></form>
     <${Failure} error=${found.error} again=${found.again} />
     <${DataTable} id="browse" label="Messages" rows=${rows} columns=${COLUMNS} keyOf=${(it) => String(it.position)} word="message" complete=${!found.loading || rows.length > 0} texts=${(it) => it.text}
