@@ -434,7 +434,8 @@ def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, hint", [("timout", "did you mean 'timeout'?"), ("capcity", "did you mean 'capacity'?"), ("nonsense", "see BaseLayer")]
+    "name, hint",
+    [("timout", "did you mean 'timeout'?"), ("capcity", "did you mean 'capacity'?"), ("nonsense", "see BaseLayer")],
 )
 def test_a_setting_that_there_is_not(name: str, hint: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=re.escape(hint)):
