@@ -140,13 +140,13 @@ class Transactions:
         accepted: Iterable[Delivered],
     ) -> Generator[None, None, Commit | None]:
         """Write the commit to disk, if it has to be one unit."""
-        session, taken = self._session, list[tuple[str, int]]()
+        session, taken = self._session, list[tuple[Queue, int]]()
         if publications or session.timeout:
             for run in accepted:
                 for (queue, _), positions, messages in run.groups():
                     if queue.stored:
                         found = zip(positions, messages, strict=True)
-                        taken += [(queue.name, position) for position, message in found if message is not None]
+                        taken += [(queue, position) for position, message in found if message is not None]
                 yield
         vhost, user, by = session.vhost.name, session.user, None
         if session.timeout:
