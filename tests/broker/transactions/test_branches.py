@@ -262,6 +262,49 @@ def test_a_commit_that_is_done_at_the_start_drops_nothing_that_a_branch_holds(ki
     assert len(kit.node.branches.find("/", XID).taken) == 1
 
 
+# -- timeouts ---------------------------------------------------------------------------------------------------------
+
+
+def pass_time(kit: DiskKit, seconds: int) -> None:
+    kit.node.timers.now.now += 1000 * seconds  # type: ignore[attr-defined]
+    kit.settle()
+
+
+@pytest.mark.parametrize("timeouts", [1, 2, 3, 10])
+def test_a_branch_whose_session_stays_in_it_is_forgotten_after_that(kit: DiskKit, timeouts: int) -> None:
+    """A session that does not leave the branch when that is rolled back learns it; the name is free some time later."""
+    declare(kit, "q")
+    publish(kit, "q", b"1")
+    client = working(kit)
+    client.call(c.DtxSetTimeout(X, 5))
+    for _ in range(timeouts):
+        pass_time(kit, 5)
+    assert kit.node.branches.find("/", XID).state is BranchState.TIMED_OUT
+    client.peer.lose()
+    kit.settle()
+    pass_time(kit, 4)
+    assert kit.node.branches.find("/", XID).state is BranchState.TIMED_OUT  # its manager may ask until then
+    pass_time(kit, 1)
+    assert kit.node.branches.get("/", XID) is None
+    assert bodies(kit, "q") == [b"1"]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_another_timeout_for_a_branch_that_is_rolled_back(kit: DiskKit, leaves: bool) -> None:
+    declare(kit, "q")
+    client = kit.peer().session(b"works")
+    client.call(c.DtxSelect())
+    status(client, c.DtxStart(X))
+    status(client, c.DtxEnd(X, fail=True)) if leaves else pass_time(kit, module.DEFAULT_TIMEOUT)
+    client.call(c.DtxSetTimeout(X, 7))
+    client.peer.lose()
+    kit.settle()
+    pass_time(kit, 6)
+    assert kit.node.branches.get("/", XID) is not None
+    pass_time(kit, 1)
+    assert kit.node.branches.get("/", XID) is None
+
+
 # -- no step is long --------------------------------------------------------------------------------------------------
 
 MANY: Final = 700

@@ -42,6 +42,7 @@ log = logging.getLogger("harebell.broker.transactions")
 DEFAULT_TIMEOUT: Final = 60  # seconds
 MAX_TIMEOUT: Final = 3600
 MAX_BRANCHES: Final = 65_536  # of a node
+ROLLED_BACK: Final = (BranchState.ROLLED_BACK, BranchState.TIMED_OUT)  # and the manager does not know yet
 STEP: Final = 32  # publications, or queues of one, of a step
 SHARE: Final = 256  # messages that return or are settled in a step
 LETTERS: Final = 8  # ... that are rejected, and may be dead-lettered
@@ -96,10 +97,12 @@ class Branches:
         return branch
 
     def set_timeout(self, branch: Branch, timeout: int) -> None:
-        """Roll the branch back in `timeout` seconds from now, unless it is prepared before."""
-        self._cancel(branch)
+        """Roll the branch back in `timeout` seconds from now, unless it is prepared before.
+
+        One that is rolled back already is forgotten then.
+        """
         branch.timeout = timeout
-        if branch.state is BranchState.ACTIVE:
+        if branch.state is BranchState.ACTIVE or branch.state in ROLLED_BACK:
             self._arm(branch)
 
     def _arm(self, branch: Branch) -> None:
@@ -114,7 +117,9 @@ class Branches:
     def _time_out(self, branch: Branch) -> None:
         if branch.state is BranchState.ACTIVE:
             self._batch.slices.run(self.failing(branch, BranchState.TIMED_OUT))
-        elif not branch.associated:
+        elif branch.associated:
+            self._arm(branch)  # these sessions do not know yet that it is rolled back
+        else:
             self.forget(branch)
 
     def forget(self, branch: Branch) -> None:
@@ -133,6 +138,8 @@ class Branches:
 
     def failing(self, branch: Branch, state: BranchState = BranchState.ROLLED_BACK) -> Work:
         """Roll an active branch back; its manager learns it from its next command for it."""
+        if branch.state in ROLLED_BACK and self._is_known(branch):
+            self._arm(branch)  # a session has left it: its manager has the whole time to ask
         if branch.state is not BranchState.ACTIVE:
             return
         branch.state = state
