@@ -85,10 +85,14 @@ class Transactions:
             raise IllegalState("tx.select: the session is transactional already")
         self.selected = self._session.publisher.holds_back = True
 
-    def accept(self, taken: Iterable[Delivered]) -> None:
-        """Let deliveries wait for the commit."""
-        for run in taken:
-            self._accepted.insert(run)
+    def accepting(self, shares: Iterable[list[Delivered]]) -> Work:
+        """Let deliveries wait for the commit; when the session ends, the rest returns with its other deliveries."""
+        for share in shares:
+            for run in share:
+                self._accepted.insert(run)
+            yield
+            if self._session.ended:
+                return
 
     def give_back(self, ranges: Ranges) -> list[Delivered]:
         """Take deliveries in these ranges out of the transaction: they are released before the commit."""
