@@ -42,9 +42,9 @@ def declare(kit: DiskKit, queue: str, arguments: Table | None = None) -> None:
     kit.client.call(m.QueueDeclare(queue, durable=True, arguments=arguments or {}), m.QueueDeclareOk)
 
 
-def publish(kit: DiskKit, queue: str, *found: bytes) -> None:
+def publish(kit: DiskKit, queue: str, *found: bytes, expiration: str | None = None) -> None:
     for body in found:
-        kit.client.publish(queue, body, delivery_mode=2)
+        kit.client.publish(queue, body, delivery_mode=2, expiration=expiration)
     kit.sync()
 
 
@@ -203,6 +203,7 @@ LIMITS: Final[dict[str, Table]] = {
     "length": {"x-max-length": 2},
     "bytes": {"x-max-length-bytes": 2},
     "expiry": {"x-message-ttl": 1},  # of the wall clock, once the broker is started again
+    "expiry of messages": {},
     "length of a quorum queue": {"x-max-length": 2, "x-queue-type": "quorum"},
     "dead letters that wait": {"x-max-length": 2, "x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once",
                                "x-overflow": "reject-publish"},
@@ -215,9 +216,10 @@ def test_a_start_drops_nothing_that_a_branch_holds(kit: DiskKit, limit: str, com
     declare(kit, "dead")
     letters: Table = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     declare(kit, "q", {**LIMITS[limit], **letters})
-    publish(kit, "q", b"1", b"2")
+    expires = limit.startswith("expiry")
+    publish(kit, "q", b"1", b"2", expiration="1" if expires else None)
     prepare(working(kit, count=2))
-    if limit != "expiry":
+    if not expires:
         publish(kit, "q", b"3", b"4")
     for _ in range(2):
         kit.restart(None)
@@ -230,7 +232,29 @@ def test_a_start_drops_nothing_that_a_branch_holds(kit: DiskKit, limit: str, com
         finish(kit, commits=True)
         kit.restart(None)
         assert bodies(kit, "dead") == []
-        assert bodies(kit, "q") == ([] if limit == "expiry" else [b"3", b"4"])
+        assert bodies(kit, "q") == ([] if expires else [b"3", b"4"])
+
+
+def test_a_message_that_has_waited_for_its_retry_before_is_the_branchs(kit: DiskKit) -> None:
+    """The journal has the retry still, which is not over by the wall clock."""
+    declare(kit, "q", {"x-delayed-retry-type": "all", "x-delayed-retry-min": 60_000})
+    publish(kit, "q", b"1")
+    client = kit.client
+    assert client.get("q", no_ack=False) is not None
+    client.events.clear()
+    client.send(1, m.BasicReject(1, requeue=True))
+    pass_time(kit, 61)
+    prepare(working(kit))
+    for _ in range(2):
+        kit.restart(None)
+        (branch,) = kit.node.branches
+        assert len(branch.taken) == 1
+        found = kit.node.vhosts["/"].queues["q"]
+        assert (found.message_count, found.delayed_count) == (0, 0)
+    finish(kit, commits=True)
+    kit.restart(None)
+    found = kit.node.vhosts["/"].queues["q"]
+    assert (found.message_count, found.delayed_count) == (0, 0)
 
 
 def test_a_commit_that_is_done_at_the_start_drops_nothing_that_a_branch_holds(kit: DiskKit) -> None:
