@@ -103,7 +103,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/store/stream_log/folders.py": "broker/store/test_data_folder.py",
     "broker/store/stream_log/records.py": "broker/store/stream_log/test_log.py",
     "broker/transactions/branch.py": "broker/v010/test_dtx.py",
-    "broker/transactions/branches.py": "broker/v010/test_dtx.py",
     "broker/v010/commands.py": "broker/v010/test_topology.py",
     "broker/v010/completions.py": "broker/v010/test_publisher.py",
     "broker/v010/deliveries.py": "broker/v010/test_subscription.py",

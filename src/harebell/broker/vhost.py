@@ -260,7 +260,7 @@ class VirtualHost:
                 settings=settings,
             )
         if folder is not None:
-            self.folders[name] = folder
+            self.folders[name] = queue.folder = folder
         self.queues[name] = queue
         left = self.router.bindings_to(to_queue(name))  # of a queue of that name whose deletion has not ended
         if left:

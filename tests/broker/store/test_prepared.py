@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +70,7 @@ def branch(name: bytes = b"g") -> KeptBranch:
             None,
         ),
     ]
-    return KeptBranch((7, name, b"\xff"), "/", "u", messages, [("q", 3), ("r", 0)])
+    return KeptBranch((7, name, b"\xff"), "/", "u", messages, [("q", 3, "queues/1"), ("r", 0, "")])
 
 
 def same(one: KeptBranch, other: KeptBranch) -> bool:
@@ -97,7 +98,7 @@ def test_a_branch_comes_back(decided: bool) -> None:
     assert same(found, kept)
     (found,) = bench.restart()  # the file was written anew
     assert same(found, kept)
-    numbered = found.numbered(1)
+    numbered = found.number(found.messages[1].message, 1)
     assert numbered.number == NUMBER.pack(kept.key, 1)
     assert (numbered.keys, numbered.ttl, numbered.origin) == (("a", "b"), 5, b"\0\1")
 
@@ -199,7 +200,7 @@ def test_another_size_than_at_the_last_stop_is_damage(caplog: pytest.LogCaptureF
 def test_a_commit_in_parts_is_there_when_its_last_one_is() -> None:
     bench = Bench()
     kept, whole = branch(), branch()
-    kept.xid, kept.rejected = LOCAL, [("q", 9)]
+    kept.xid, kept.rejected = LOCAL, [("q", 9, "queues/1")]
     first, second = kept.messages
     kept.messages, kept.taken = [first], []
     bench.branches.keep_part(kept)
@@ -211,7 +212,10 @@ def test_a_commit_in_parts_is_there_when_its_last_one_is() -> None:
     bench.branches.flush()
     for _ in range(2):
         (found,) = bench.restart()
-        kept.messages, kept.rejected = [first, second], [("q", 9), ("q", 9)]  # each part had it here
+        kept.messages, kept.rejected = (
+            [first, second],
+            [("q", 9, "queues/1"), ("q", 9, "queues/1")],
+        )  # each part had it here
         assert same(found, kept)
         assert found.rejected == kept.rejected
         assert (found.xid, found.decided) == (LOCAL, True)
@@ -265,3 +269,18 @@ def test_a_long_file_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(sizes) < 15_000
     (found,) = bench.restart()
     assert same(found, stays)
+
+
+def test_a_record_of_an_older_version_has_no_folders() -> None:
+    kept = branch()
+    kept.rejected, kept.streams = [("q", 9, "queues/1")], {"log": (7, "streams/1")}
+    data = kept.encode()
+    again = KeptBranch.decode(data)
+    assert (again.taken, again.rejected, again.streams) == (kept.taken, kept.rejected, kept.streams)
+    at = 4 + int.from_bytes(data[:4], "big")
+    told = json.loads(data[4:at])
+    del told["folders"], told["stream_folders"]
+    head = json.dumps(told).encode()
+    again = KeptBranch.decode(len(head).to_bytes(4, "big") + head + data[at:])
+    assert again.taken == [("q", 3, ""), ("r", 0, "")]
+    assert (again.rejected, again.streams) == ([("q", 9, "")], {"log": (7, "")})

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.store.prepared import PreparedBranches
-from harebell.broker.transactions import commits as module
+from harebell.broker.transactions import record as module
 from harebell.protocol.v010 import commands as c, controls as k
 from harebell.protocol.v091 import Properties, Table, methods as m
 from harebell.protocol.v091.content import stored_content
@@ -168,7 +168,8 @@ def test_the_end_within_any_write(script: Callable[[Move], None]) -> None:
 )
 def test_a_power_cut_within_any_write(script: Callable[[Move], None], after: int, power: int, share: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SHARE", share)  # a record for so many of its messages
+        for name in ("SHARE", "TAKEN"):  # a part for so many of its messages, and places
+            patch.setattr(module, name, share)
         Move(script).run(after, power)
 
 
@@ -196,7 +197,7 @@ def test_many_commits_one_after_the_other_leave_nothing_behind() -> None:
     kit.close()
 
 
-def records(kit: DiskKit) -> dict[bytes, bytes]:
+def records(kit: DiskKit) -> dict[bytes, list[bytes]]:
     prepared: PreparedBranches = kit.node.store.prepared
     return prepared._live
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harebell.broker.connections import base, settling
+from harebell.broker.transactions.branch import Xid
 from harebell.broker.v010 import deliveries, message_commands, session
 from harebell.protocol.v010 import Command, commands as c, controls as k, structs as s
 from tests.broker.kit import cut_finely
@@ -143,3 +144,41 @@ def test_a_lost_session_ends_in_slices(kit: Kit, client: Client) -> None:
     other.subscribe("q")
     assert other.bodies() == [b"%d" % number for number in range(10)]
     assert other.ask(c.QueueQuery("q"), s.QueueQueryResult).subscriber_count == 1
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("distributed", [False, True])
+@pytest.mark.usefixtures("fine")
+def test_accepts_in_a_transaction(kit: Kit, client: Client, distributed: bool, ends: bool) -> None:
+    """Others have their turns; a session that ends in the middle gives all of it back."""
+    numbers = fill(client, 20)
+    xid = s.Xid(1, b"x", b"")
+    for command in (c.DtxSelect(), c.DtxStart(xid)) if distributed else (c.TxSelect(),):
+        client.call(command)
+    working = client.peer.connection.channels[0]
+    kit.stopwatch.step = 1.0
+    accept = c.MessageAccept(((numbers[0], numbers[-1]),))
+    accept.sync = True
+    number = client.state.sending.send(accept, 100)
+    client.peer.engine.send_command(0, accept)
+    client.peer.connection.receive_data(client.peer.engine.data_to_send())
+
+    def accepted() -> int:
+        branch = kit.node.branches.get("/", Xid(*_parts(xid)))
+        return len(branch.taken) if branch is not None else working.transactions.settled
+
+    for _ in range(5):
+        kit.run_sync()
+    assert 0 < accepted() < 20
+    if ends:
+        client.peer.lose()
+    else:
+        assert turns_until(kit, client, number) > 5
+        assert accepted() == 20
+    kit.stopwatch.step = 0.0
+    kit.settle()
+    assert kit.node.vhosts["/"].queues["q"].message_count == (20 if ends else 0)
+
+
+def _parts(xid: s.Xid) -> tuple[int, bytes, bytes]:
+    return xid.format, xid.global_id, xid.branch_id

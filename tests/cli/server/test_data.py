@@ -165,7 +165,7 @@ def test_damaged_files_of_records_are_named(tmp_path: Path, capsys: pytest.Captu
     mark_running_in(data)
     kit = NodeKit(data)
     fill(kit, "early")
-    branch = KeptBranch((1, b"g", b""), "/", "guest", [], [("early", 0)])
+    branch = KeptBranch((1, b"g", b""), "/", "guest", [], [("early", 0, "")])
     kit.node.store.prepared.keep(branch, decided=False)
     kit.node.batch.end()
     kit.stop()

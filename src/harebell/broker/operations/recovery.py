@@ -1,8 +1,8 @@
 """The recovery of a node from its catalog, or its first contents when the catalog is new.
 
-The order is virtual hosts, users and permissions, parameters, policies, exchanges, queues, bindings, messages: each
-needs those before it. A binding with a missing end is dropped and reported; any other object that cannot be made again
-stops the start, so that nothing is lost.
+The order is virtual hosts, users and permissions, parameters, policies, exchanges, queues, bindings, messages, what
+transactions hold of them, limits: each needs those before it. A binding with a missing end is dropped and reported; any
+other object that cannot be made again stops the start, so that nothing is lost.
 
 A new catalog gets the virtual host "/" and the user guest (RabbitMQ's rule: when there is neither a virtual host nor a
 user), so that a deleted guest stays deleted.
@@ -127,6 +127,8 @@ def _restore(node: Node, kept: Definitions, folders: dict[tuple[str, str], str])
             _restore_binding(node, binding, what)
     for vhost in node.vhosts.values():
         _restore_messages(vhost)
+    node.branches.take_again()
+    for vhost in node.vhosts.values():
         _enforce_limits(vhost)
 
 

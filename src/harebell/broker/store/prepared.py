@@ -10,12 +10,14 @@ The records of the file (`record_file`) are of branches, or of such commits:
     kind 3  it is over: its messages are in their queues, and those that it took are settled; or it was rolled back
     kind 4  as kind 2, by an administrator's decision
     kind 5  it is over, but to be forgotten: what became of it
-    kind 6  a part of what it holds: more follows, the last in a record of kind 2, without which nothing was begun
+    kind 6  a part of what it holds: more follows, the last in a record of kind 1 or 2, without which nothing was begun
     kind 7  it is over, and was the last commit of a session that may ask for it: which, JSON
 
 What a branch holds is JSON, its length before it (u32), and the frames of its messages behind it. The JSON has the xid,
 the virtual host, the user, the messages (queues, address, other marks, number of bytes) and the places in queues of
-the messages that it took, or rejected; in a record of kind 5 there are none of these, but the outcome.
+the messages that it took, or rejected; in a record of kind 5 there are none of these, but the outcome. `folders` has
+the folder of each of these queues (`store`), by its name: a queue that was declared again has another one, and nothing
+in it is the branch's; `stream_folders` the same of streams. Records of older versions have neither.
 
 A commit that was interrupted is done again at the start: each message is stored with the branch and its place in it
 (`positions.NUMBER`), so that a queue that has it does not get it again; of a stream the part behind the offset that it
@@ -32,9 +34,10 @@ import os
 import secrets
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from harebell.broker.message import STORED_CHANNEL, Address, MarkedMessage, Message, NumberedMessage
 from harebell.broker.store.files import Files
@@ -44,7 +47,7 @@ from harebell.broker.store.queue_log.journal import decode_marks, encode_marks
 from harebell.broker.store.record_file import RecordFile, record
 from harebell.protocol.v091.content import stored_content
 
-__all__ = ["LOCAL", "KeptBranch", "KeptMessage", "LastCommit", "PreparedBranches"]
+__all__ = ["LOCAL", "KeptBranch", "KeptMessage", "LastCommit", "Place", "PreparedBranches"]
 
 log = logging.getLogger("harebell.broker.transactions")
 
@@ -62,6 +65,10 @@ _DECIDED: Final = (_COMMITTED, _COMMITTED_BY_HAND)
 
 LOCAL: Final = (-1, b"", b"")
 """In place of an xid: a commit of the class tx. On the wire a format is not negative."""
+
+
+Place: TypeAlias = "tuple[str, int, str]"
+"""Where a message is: queue, position in it, and the queue's folder; "" in a record of an older version."""
 
 
 class LastCommit(NamedTuple):
@@ -97,13 +104,13 @@ class KeptBranch:
     """A branch on disk.
 
     key       how it is known there
-    taken     queue and place of each message that it took
+    taken     the place of each message that it took; no two queues there have one name
     rejected  the same of each that it rejects
     by        the session whose commit it is, where that may ask for it
     decided   it is to be committed
     by_hand   an administrator has decided that
     outcome   what became of it, when it is over, but to be forgotten; else ""
-    streams   the streams of its messages, each with an offset that is below theirs
+    streams   the streams of its messages, each with an offset that is below theirs, and its folder
     stored    the queues that have a message of the branch already, by its place in the branch
     """
 
@@ -118,7 +125,7 @@ class KeptBranch:
         vhost: str,
         user: str,
         messages: list[KeptMessage],
-        taken: list[tuple[str, int]],
+        taken: list[Place],
     ) -> None:
         self.key = b""
         self.xid = xid
@@ -126,11 +133,11 @@ class KeptBranch:
         self.user = user
         self.messages = messages
         self.taken = taken
-        self.rejected: list[tuple[str, int]] = []
+        self.rejected: list[Place] = []
         self.by: LastCommit | None = None
         self.decided = self.by_hand = False
         self.outcome = ""
-        self.streams: dict[str, int] = {}
+        self.streams: dict[str, tuple[int, str]] = {}
         self.stored: dict[int, set[str]] = {}
 
     def encode(self) -> bytes:
@@ -142,15 +149,19 @@ class KeptBranch:
             marks = b"" if type(message) is Message else encode_marks(message)
             told.append([queues, wire, b64encode(marks).decode(), len(data)])
         form, global_id, branch_id = self.xid
+        folders = {queue: folder for queue, _, folder in (*self.taken, *self.rejected)}
+        stream_folders = {stream: folder for stream, (_, folder) in self.streams.items()}
         head = json.dumps(
             {
                 "xid": [form, b64encode(global_id).decode(), b64encode(branch_id).decode()],
                 "vhost": self.vhost,
                 "user": self.user,
                 "messages": told,
-                "taken": self.taken,
-                **({"rejected": self.rejected} if self.rejected else {}),
-                **({"streams": self.streams} if self.streams else {}),
+                "taken": [place[:2] for place in self.taken],
+                **({"rejected": [place[:2] for place in self.rejected]} if self.rejected else {}),
+                **({"streams": {name: offset for name, (offset, _) in self.streams.items()}} if self.streams else {}),
+                **({"folders": folders} if folders else {}),
+                **({"stream_folders": stream_folders} if stream_folders else {}),
                 **({"by": self.by.encode().decode()} if self.by else {}),
                 **({"outcome": self.outcome} if self.outcome else {}),
             }
@@ -170,12 +181,24 @@ class KeptBranch:
             messages.append(KeptMessage(message, None if queues is None else tuple(queues)))
         form, global_id, branch_id = told["xid"]
         xid = (form, b64decode(global_id), b64decode(branch_id))
-        self = cls(xid, told["vhost"], told["user"], messages, [(queue, place) for queue, place in told["taken"]])
-        self.rejected = [(queue, place) for queue, place in told.get("rejected", ())]
+        folders: dict[str, str] = told.get("folders", {})
+        taken, rejected = (
+            [(queue, position, folders.get(queue, "")) for queue, position in told.get(which, ())]
+            for which in ("taken", "rejected")
+        )
+        self = cls(xid, told["vhost"], told["user"], messages, taken)
+        self.rejected = rejected
         self.by = LastCommit.decode(told["by"].encode()) if "by" in told else None
         self.outcome = told.get("outcome", "")
-        self.streams = told.get("streams", {})
+        folders = told.get("stream_folders", {})
+        self.streams = {name: (offset, folders.get(name, "")) for name, offset in told.get("streams", {}).items()}
         return self
+
+    def new_part(self) -> KeptBranch:
+        """A part of what it holds, with nothing in it."""
+        part = KeptBranch(self.xid, self.vhost, self.user, [], [])
+        part.key = self.key = self.key or secrets.token_bytes(8)
+        return part
 
     def extend(self, part: KeptBranch) -> None:
         """Add what the next record of it has."""
@@ -185,9 +208,8 @@ class KeptBranch:
         self.streams.update(part.streams)
         self.by = part.by
 
-    def numbered(self, place: int) -> Message:
+    def number(self, message: Message, place: int) -> Message:
         """The message at that place, with its number."""
-        message = self.messages[place].message
         if type(message) is Message:
             return NumberedMessage(message.address, message.content, NUMBER.pack(self.key, place))
         return MarkedMessage(
@@ -215,7 +237,7 @@ class PreparedBranches:
         self.later: Callable[[Callable[[], None]], object] = lambda call: call()
         self._file = RecordFile(path, commit, files, expected)
         self._commit, self._changed = commit, changed
-        self._live: dict[bytes, bytes] = {}  # the records of each branch that is not over
+        self._live: dict[bytes, list[bytes]] = {}  # the records of each branch that is not over
         self._new: list[bytes] = []
         self._over: list[tuple[bytes, Callable[[], None]]] = []  # ends to be written with what comes next
         self._written: deque[tuple[int, list[tuple[bytes, Callable[[], None]]]]] = deque()  # by the sync of that ticket
@@ -238,7 +260,7 @@ class PreparedBranches:
                 self.last.pop(key, None)
                 self._live.pop(key, None)
                 if kind == _LAST and not damage:
-                    self.last[key], self._live[key] = LastCommit.decode(payload), record(kind, key, payload)
+                    self.last[key], self._live[key] = LastCommit.decode(payload), [record(kind, key, payload)]
                 continue
             if payload:
                 branch = KeptBranch.decode(payload)
@@ -251,8 +273,9 @@ class PreparedBranches:
                 branch = self.found[key]
                 branch.decided = kind in _DECIDED and not damage
                 branch.by_hand = kind == _COMMITTED_BY_HAND and not damage
-                before = b"" if kind == _TO_FORGET else self._live.get(key, b"")
-                self._live[key] = before + record(kind, key, payload)
+                if kind == _TO_FORGET:
+                    self._live.pop(key, None)
+                self._live.setdefault(key, []).append(record(kind, key, payload))
         for key, branch in tuple(self.found.items()):
             if key in parts or (branch.xid == LOCAL and not branch.decided):
                 del self.found[key], self._live[key]
@@ -260,7 +283,7 @@ class PreparedBranches:
                 self.last[key], self._redone[key] = branch.by, branch
         self._keep_last()
         if self._file.size:
-            self._file.rewrite(b"".join(self._live.values()))
+            self._file.rewrite(b"".join(self._records()))
 
     def _keep_last(self) -> None:
         """Keep one commit of each session, its last."""
@@ -284,6 +307,10 @@ class PreparedBranches:
                 needed = True
         return needed
 
+    def has(self, branch: KeptBranch) -> bool:
+        """Whether anything of the branch was written, and no end of it."""
+        return branch.key in self._live
+
     def keep(self, branch: KeptBranch, *, decided: bool) -> None:
         """Write what a branch holds: it is prepared, or `decided`, which is its commit in one phase."""
         branch.key, branch.decided = branch.key or secrets.token_bytes(8), decided
@@ -303,7 +330,8 @@ class PreparedBranches:
         """Write what became of a branch that is over: it is to be forgotten, which `end` says then."""
         branch.key = branch.key or secrets.token_bytes(8)
         branch.messages, branch.taken, branch.outcome = [], [], outcome
-        self._live[branch.key] = data = record(_TO_FORGET, branch.key, branch.encode())
+        data = record(_TO_FORGET, branch.key, branch.encode())
+        self._live[branch.key] = [data]
         self._touch(data)
 
     def end(self, branch: KeptBranch) -> None:
@@ -329,7 +357,8 @@ class PreparedBranches:
         self._redone.pop(branch.key, None)
         if branch.by is None:
             return record(_OVER, branch.key)
-        data = self._live[branch.key] = record(_LAST, branch.key, branch.by.encode())
+        data = record(_LAST, branch.key, branch.by.encode())
+        self._live[branch.key] = [data]
         return data
 
     def _write_later(self, data: bytes, then: Callable[[], None]) -> None:
@@ -342,7 +371,7 @@ class PreparedBranches:
             self._touch(b"")
 
     def _add(self, key: bytes, data: bytes) -> None:
-        self._live[key] = self._live.get(key, b"") + data
+        self._live.setdefault(key, []).append(data)
         self._touch(data)
 
     def _touch(self, data: bytes) -> None:
@@ -362,9 +391,13 @@ class PreparedBranches:
         ticket = self._file.append(data)
         if over:
             self._written.append((ticket, over))
-        if self._file.size > LONG and self._file.size > 4 * sum(map(len, self._live.values())):
-            self._file.rewrite(b"".join(self._live.values()))
+        if self._file.size > LONG and self._file.size > 4 * sum(map(len, self._records())):
+            self._file.rewrite(b"".join(self._records()))
         return ticket
+
+    def _records(self) -> Iterator[bytes]:
+        """The records of the branches that are not over."""
+        return chain.from_iterable(self._live.values())
 
     def advance(self) -> None:
         """Act on a finished sync."""
@@ -378,5 +411,5 @@ class PreparedBranches:
         if self._new or self._over:
             self.flush()
         if self._file.size:
-            self._file.rewrite(b"".join(self._live.values()))
+            self._file.rewrite(b"".join(self._records()))
         self._file.close()

@@ -29,6 +29,7 @@ class Xid(NamedTuple):
 
 class BranchState(Enum):
     ACTIVE = "active"
+    PREPARING = "being prepared"
     PREPARED = "prepared"
     ENDING = "ending"  # its commit or rollback has begun
     ROLLED_BACK = "rolled back"  # and its manager does not know yet
@@ -39,16 +40,21 @@ class BranchState(Enum):
 
 
 _IN_DOUBT: Final = frozenset(
-    {BranchState.PREPARED, BranchState.MIXED, BranchState.COMMITTED_BY_HAND, BranchState.ROLLED_BACK_BY_HAND}
+    {
+        BranchState.PREPARING,  # a manager that has lost its connection would not ask again for one that is not listed
+        BranchState.PREPARED,
+        BranchState.MIXED,
+        BranchState.COMMITTED_BY_HAND,
+        BranchState.ROLLED_BACK_BY_HAND,
+    }
 )
 
 
 class Publication(NamedTuple):
-    """A routed message; `place` is that on disk."""
+    """A routed message."""
 
     message: Message
     queues: tuple[Sink, ...]
-    place: int | None = None
 
 
 class Taken(NamedTuple):
@@ -65,11 +71,13 @@ class Branch:
     associated  who works in it now, and whether that is suspended
     timeout     seconds until it is rolled back, unless it is prepared before
     kept        it on disk, once it is prepared
+    places      of its messages there, by the numbers of their publications
     rejected    what a commit of the class tx rejects, as it was before a restart
     """
 
     __slots__ = (
-        "associated", "kept", "publications", "rejected", "state", "taken", "timeout", "timer", "user", "vhost", "xid",
+        "associated", "kept", "places", "publications", "rejected", "state", "taken", "timeout", "timer", "user",
+        "vhost", "xid",
     )  # fmt: skip
 
     def __init__(self, xid: Xid, vhost: str, user: str, timeout: int) -> None:
@@ -84,6 +92,7 @@ class Branch:
         self.rejected: list[Taken] = []
         self.timer: Timer | None = None
         self.kept: KeptBranch | None = None
+        self.places: dict[int, int] = {}
 
     def __str__(self) -> str:
         return f"a transaction of user '{self.user}'" if self.is_local else f"transaction {self.name}"

@@ -13,9 +13,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import islice
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
@@ -27,10 +27,10 @@ from harebell.broker.queues.existing import existing
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.slices import Work
 from harebell.broker.store.positions import NUMBER, Positions
-from harebell.broker.store.prepared import KeptBranch, KeptMessage, PreparedBranches
+from harebell.broker.store.prepared import KeptBranch, Place, PreparedBranches
 from harebell.broker.timers import Timers
 from harebell.broker.transactions.branch import Branch, BranchState, Publication, Taken, Xid
-from harebell.broker.transactions.commits import is_durable, names, note_streams
+from harebell.broker.transactions.record import Record
 from harebell.errors import NotFound, ResourceError
 from harebell.protocol.v091 import Table
 from harebell.routing import Route, Router, cc_keys
@@ -42,6 +42,7 @@ log = logging.getLogger("harebell.broker.transactions")
 DEFAULT_TIMEOUT: Final = 60  # seconds
 MAX_TIMEOUT: Final = 3600
 MAX_BRANCHES: Final = 65_536  # of a node
+ROLLED_BACK: Final = (BranchState.ROLLED_BACK, BranchState.TIMED_OUT)  # and the manager does not know yet
 STEP: Final = 32  # publications, or queues of one, of a step
 SHARE: Final = 256  # messages that return or are settled in a step
 LETTERS: Final = 8  # ... that are rejected, and may be dead-lettered
@@ -72,6 +73,7 @@ class Branches:
         self._vhosts, self._batch, self._timers = vhosts, batch, timers
         self._prepared, self._positions = prepared, positions
         self._branches: dict[tuple[str, Xid], Branch] = {}
+        self._recovered: list[Branch] = []  # in the order of the file, until `recover`
 
     def __iter__(self) -> Generator[Branch, None, None]:
         yield from self._branches.values()
@@ -95,11 +97,17 @@ class Branches:
         return branch
 
     def set_timeout(self, branch: Branch, timeout: int) -> None:
-        """Roll the branch back in `timeout` seconds from now, unless it is prepared before."""
-        self._cancel(branch)
+        """Roll the branch back in `timeout` seconds from now, unless it is prepared before.
+
+        One that is rolled back already is forgotten then.
+        """
         branch.timeout = timeout
-        if branch.state is BranchState.ACTIVE:
-            branch.timer = self._timers.at(self._timers.now() + 1000 * timeout, partial(self._time_out, branch))
+        if branch.state is BranchState.ACTIVE or branch.state in ROLLED_BACK:
+            self._arm(branch)
+
+    def _arm(self, branch: Branch) -> None:
+        self._cancel(branch)
+        branch.timer = self._timers.at(self._timers.now() + 1000 * branch.timeout, partial(self._time_out, branch))
 
     def _cancel(self, branch: Branch) -> None:
         if branch.timer is not None:
@@ -109,7 +117,9 @@ class Branches:
     def _time_out(self, branch: Branch) -> None:
         if branch.state is BranchState.ACTIVE:
             self._batch.slices.run(self.failing(branch, BranchState.TIMED_OUT))
-        elif not branch.associated:
+        elif branch.associated:
+            self._arm(branch)  # these sessions do not know yet that it is rolled back
+        else:
             self.forget(branch)
 
     def forget(self, branch: Branch) -> None:
@@ -128,23 +138,46 @@ class Branches:
 
     def failing(self, branch: Branch, state: BranchState = BranchState.ROLLED_BACK) -> Work:
         """Roll an active branch back; its manager learns it from its next command for it."""
+        if branch.state in ROLLED_BACK and self._is_known(branch):
+            self._arm(branch)  # a session has left it: its manager has the whole time to ask
         if branch.state is not BranchState.ACTIVE:
             return
         branch.state = state
-        self._cancel(branch)
-        branch.timer = self._timers.at(self._timers.now() + 1000 * branch.timeout, partial(self._time_out, branch))
+        self._arm(branch)
         yield from self._returning(branch)
 
     def preparing(self, branch: Branch) -> Work:
         """Prepare a branch: it is on disk at the end of the work."""
         self._cancel(branch)
-        branch.state = BranchState.PREPARED
-        kept = _to_keep(branch)
-        if kept is not None:
-            branch.kept = kept
-            self._prepared.keep(kept, decided=False)
-            _number(branch, kept)
+        branch.state = BranchState.PREPARING
+        yield from self._keeping(branch, decided=False)
+        if branch.kept is not None:
             yield from self._safe()
+        branch.state = BranchState.PREPARED
+
+    def _keeping(self, branch: Branch, *, decided: bool) -> Work:
+        """Write what a branch holds, in steps: at the end it is `kept`, unless it has transient messages only."""
+        record = Record(KeptBranch(branch.xid, branch.vhost, branch.user, [], []), self._prepared, self._batch)
+
+        def adding() -> Work:
+            yield from record.adding_messages(branch.publications)
+            stored = list[tuple[Queue, int]]()
+            for share in _shares(branch.taken):
+                stored += [(queue, position) for queue, position, _ in share if queue.stored]
+                yield
+            yield from record.adding_taken(stored)
+
+        for _ in adding():
+            yield
+            if not self._is_known(branch):  # its virtual host was deleted
+                record.give_up()
+                return
+        if not record.is_empty:
+            record.end(decided=decided)
+            branch.kept, branch.places = record.kept, record.places
+
+    def _is_known(self, branch: Branch) -> bool:
+        return self._branches.get((branch.vhost, branch.xid)) is branch
 
     def committing(self, branch: Branch, *, by_hand: bool = False) -> Work:
         """Commit a branch, prepared or not: everything is on disk at the end of the work.
@@ -153,15 +186,12 @@ class Branches:
         """
         self._cancel(branch)
         branch.state = BranchState.ENDING
-        kept = branch.kept
-        if kept is not None:
-            self._prepared.decide(kept, by_hand=by_hand)
-        elif (kept := _to_keep(branch)) is not None:
-            branch.kept = kept
-            self._prepared.keep(kept, decided=True)
-            _number(branch, kept)
+        if branch.kept is not None:
+            self._prepared.decide(branch.kept, by_hand=by_hand)
+        else:
+            yield from self._keeping(branch, decided=True)
         work = None
-        if kept is not None:
+        if branch.kept is not None:
             work = self._positions.begin_work()
             yield from self._safe()
         yield from self._carrying_out(branch, work, by_hand=by_hand)
@@ -194,12 +224,14 @@ class Branches:
         publications, branch.publications = branch.publications, []
         refused = 0
         published = 0
-        for message, sinks, place in publications:
+        for number, (message, sinks) in enumerate(publications):
             if vhost is None:  # it is being deleted
                 break
-            queues = existing(vhost.queues, sinks)
-            if kept is not None and place in kept.stored:
-                queues = self._without_stored(queues, kept.stored[place])
+            queues, place = existing(vhost.queues, sinks), branch.places.get(number)
+            if kept is not None and place is not None:
+                message = kept.number(message, place)
+                if place in kept.stored:
+                    queues = self._without_stored(queues, kept.stored[place])
             vhost.count_publications(message.address.exchange, queues, 1)
             for queue in queues:
                 publish = queue.publish_again if seen and isinstance(queue, ClassicQueue) else queue.publish
@@ -208,18 +240,19 @@ class Branches:
                 if published % STEP == 0:
                     batch.relieve()
                     yield
+        self._batch.slices.discard(publications)
         taken, branch.taken = branch.taken, []
         settled: set[Queue] = set()
-        for queue, entries in _by_queue(taken).items():
-            queue.counts.ack += len(entries)
-            queue.counts_010.ack += len(entries)
-            settled.add(queue)
-            for start in range(0, len(entries), SHARE):
-                share = entries[start : start + SHARE]
-                queue.settle([position for position, _ in share])
-                for _, given in share:
+        for share in _shares(taken):
+            for queue, entries in _by_queue(share).items():
+                queue.counts.ack += len(entries)
+                queue.counts_010.ack += len(entries)
+                settled.add(queue)
+                queue.settle([position for position, _ in entries])
+                for _, given in entries:
                     queue.acked(given)
                 yield
+        self._batch.slices.discard(taken)
         yield from self._rejecting(branch, settled)
         for queue in settled:
             queue.sync_settlements()
@@ -239,10 +272,10 @@ class Branches:
         rejected, branch.rejected = branch.rejected, []
         if not rejected:
             return
-        for queue, entries in _by_queue(rejected).items():
-            settled.add(queue)
-            for start in range(0, len(entries), LETTERS):
-                queue.reject(entries[start : start + LETTERS])
+        for share in _shares(rejected, LETTERS):
+            for queue, entries in _by_queue(share).items():
+                settled.add(queue)
+                queue.reject(entries)
                 yield
         self._batch.cover_earlier()
         yield from self._safe()
@@ -270,20 +303,25 @@ class Branches:
         branch.publications = []
         yield from self.returning(taken)
 
-    def returning(self, taken: Iterable[Taken]) -> Work:
-        """Return messages to their queues."""
-        by_queue = _by_queue(taken)
-        for queue in by_queue:
-            queue.hold()
+    def returning(self, taken: list[Taken]) -> Work:
+        """Return messages to their queues, which deliver nothing until all are there. The list is emptied then."""
+        held: dict[Queue, None] = {}
         try:
-            for queue, entries in by_queue.items():
-                for start in range(0, len(entries), SHARE):
+            for share in _shares(taken):
+                for queue in dict.fromkeys(each.queue for each in share):
+                    if queue not in held:
+                        queue.hold()
+                        held[queue] = None
+                yield
+            for share in _shares(taken):
+                for queue, entries in _by_queue(share).items():
                     queue.before_requeue()
-                    queue.requeue(entries[start : start + SHARE], failed=False)
+                    queue.requeue(entries, failed=False)
                     yield
         finally:
-            for queue in by_queue:
+            for queue in held:
                 queue.release()
+        self._batch.slices.discard(taken)
 
     def _end_kept(self, branch: Branch) -> None:
         if branch.kept is not None:
@@ -297,18 +335,39 @@ class Branches:
 
     # -- after a restart -----------------------------------------------------------------------------------------
 
+    def take_again(self) -> None:
+        """Take from their queues what the transactions of before the restart hold.
+
+        That comes before anything else may take or drop it: a length limit, an expiry, another of these transactions.
+        """
+        found, self._prepared.found = self._prepared.found, {}
+        known = set[tuple[str, Xid]]()
+        for kept in sorted(found.values(), key=lambda kept: kept.outcome != ""):
+            branch, vhost = Branch(Xid(*kept.xid), kept.vhost, kept.user, DEFAULT_TIMEOUT), self._vhosts.get(kept.vhost)
+            branch.kept = kept
+            if vhost is None or (kept.vhost, branch.xid) in known:
+                self._prepared.end(kept)
+                continue
+            if not branch.is_local:
+                known.add((kept.vhost, branch.xid))
+            branch.taken += _taken_again(vhost, kept.taken, branch)
+            branch.rejected += _taken_again(vhost, kept.rejected, branch)
+            kept.taken, kept.rejected = [], []
+            self._recovered.append(branch)
+
     def recover(self, *, suspect: bool) -> None:
-        """Take the branches that were prepared before the restart, and carry out the commits that had begun.
+        """Go on with the branches of `take_again`: carry out the commits that had begun.
 
         suspect  the machine stopped with the last broker: what a commit had published may have been delivered, though
                  the queue knows nothing of it any more
         """
-        found, self._prepared.found = self._prepared.found, {}
-        for kept in sorted(found.values(), key=lambda kept: kept.outcome != ""):
-            branch = self._restore(kept)
-            if branch is None or (kept.vhost, branch.xid) in self._branches:
-                self._prepared.end(kept)
-            elif kept.outcome:
+        self.take_again()  # where there is no virtual host
+        recovered, self._recovered = self._recovered, []
+        for branch in recovered:
+            kept = branch.kept
+            assert kept is not None
+            self._route_again(branch, kept)
+            if kept.outcome:
                 branch.state = BranchState(kept.outcome)
                 self._branches[kept.vhost, branch.xid] = branch
             elif kept.decided:
@@ -323,17 +382,14 @@ class Branches:
                 branch.state = BranchState.PREPARED
                 self._branches[kept.vhost, branch.xid] = branch
 
-    def _restore(self, kept: KeptBranch) -> Branch | None:
-        """The branch of before, with what it took taken again; None when its virtual host is gone."""
-        vhost = self._vhosts.get(kept.vhost)
-        if vhost is None:
-            return None
-        branch = Branch(Xid(*kept.xid), kept.vhost, kept.user, DEFAULT_TIMEOUT)
-        branch.kept = kept
-        for name, offset in kept.streams.items():
+    def _route_again(self, branch: Branch, kept: KeptBranch) -> None:
+        """Find the queues of the branch's messages, and which of them have these already."""
+        vhost = self._vhosts[kept.vhost]
+        for name, (offset, folder) in kept.streams.items():
             stream = vhost.queues.get(name)
             if isinstance(stream, StreamQueue):
-                for key, stored in map(NUMBER.unpack, stream.log.numbers(offset)):
+                first = offset if folder in ("", stream.folder) else 0  # else it was declared again
+                for key, stored in map(NUMBER.unpack, stream.log.numbers(first)):
                     if key == kept.key:
                         kept.stored.setdefault(stored, set()).add(str(stream))
         for place, (message, told) in enumerate(kept.messages):
@@ -345,17 +401,16 @@ class Branches:
             if message.ttl is not None:
                 for sink in queues:
                     sink.enrich()
-            branch.publications.append(Publication(kept.numbered(place), queues, place))
-        branch.taken += _taken_again(vhost, kept.taken, branch)
-        branch.rejected += _taken_again(vhost, kept.rejected, branch)
-        return branch
+            branch.publications.append(Publication(message, queues))
+            branch.places[place] = place
+        kept.messages = []
 
 
-def _taken_again(vhost: Home, places: Iterable[tuple[str, int]], holder: Branch) -> Iterator[Taken]:
-    """What is at these places, where it is still there."""
-    for name, position in places:
+def _taken_again(vhost: Home, places: Iterable[Place], holder: Branch) -> Iterator[Taken]:
+    """What is at these places, where it is still there: not in a queue that was declared again."""
+    for name, position, folder in places:
         queue = vhost.queues.get(name)
-        if isinstance(queue, ClassicQueue):
+        if isinstance(queue, ClassicQueue) and folder in ("", queue.folder):
             queue.enrich()
             queue.finish_enriching()
             held = queue.take_at(position, holder)
@@ -363,28 +418,11 @@ def _taken_again(vhost: Home, places: Iterable[tuple[str, int]], holder: Branch)
                 yield Taken(queue, position, held)
 
 
-def _to_keep(branch: Branch) -> KeptBranch | None:
-    """What of a branch is on disk; None for one of transient messages."""
-    taken = [(each.queue.name, each.position) for each in branch.taken if each.queue.stored]
-    durable = [each for each in branch.publications if is_durable(each.message, each.queues)]
-    messages = [KeptMessage(each.message, names(each.queues)) for each in durable]
-    if not taken and not messages:
-        return None
-    kept = KeptBranch(branch.xid, branch.vhost, branch.user, messages, taken)
-    for each in durable:
-        note_streams(each.queues, kept.streams)
-    return kept
-
-
-def _number(branch: Branch, kept: KeptBranch) -> None:
-    """Give the messages of a branch that is on disk now their numbers."""
-    places = count()
-    branch.publications = [
-        Publication(kept.numbered(place := next(places)), each.queues, place)
-        if is_durable(each.message, each.queues)
-        else each
-        for each in branch.publications
-    ]
+def _shares(taken: Sequence[Taken], count: int = SHARE) -> Iterator[Sequence[Taken]]:
+    """What was taken, so many at a time."""
+    entries = iter(taken)
+    while share := list(islice(entries, count)):
+        yield share
 
 
 def _by_queue(taken: Iterable[Taken]) -> dict[Queue, list[Back]]:

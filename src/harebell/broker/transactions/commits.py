@@ -12,25 +12,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from harebell.broker.batch import Batch
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
-from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.store.positions import Positions
-from harebell.broker.store.prepared import LOCAL, KeptBranch, KeptMessage, LastCommit, PreparedBranches
+from harebell.broker.store.prepared import LOCAL, KeptBranch, LastCommit, PreparedBranches
 from harebell.broker.timers import Timers
+from harebell.broker.transactions.record import LOOKED_AT, Record
 
-__all__ = ["Commit", "Commits", "is_durable", "names", "note_streams"]
+__all__ = ["Commit", "Commits"]
 
 Session: TypeAlias = "tuple[str, str, bytes]"  # its virtual host, user and name
-
-SHARE: Final = 128  # messages of a record: it is written in one step
-LOOKED_AT: Final = 4096  # publications of a step that writes nothing
 
 
 class Commit:
@@ -44,7 +41,7 @@ class Commit:
     def message(self, number: int, message: Message) -> Message:
         """What is published in place of the message of that publication."""
         place = self._places.get(number)
-        return message if place is None else self._kept.numbered(place)
+        return message if place is None else self._kept.number(message, place)
 
     def carried_out(self) -> None:
         """Note that everything was done: it is on disk with this batch and those before."""
@@ -86,47 +83,33 @@ class Commits:
         vhost: str,
         user: str,
         publications: Sequence[tuple[object, Message, tuple[Sink, ...]]],
-        taken: list[tuple[str, int]],
-        rejected: list[tuple[str, int]],
+        taken: Collection[tuple[Queue, int]],
+        rejected: Collection[tuple[Queue, int]],
         by: LastCommit | None = None,
     ) -> Generator[None, None, Commit | None]:
         """Begin a commit: it is on disk at the end of the work. Returns None for one that needs no record.
 
         publications  routed messages, each with its queues
-        taken         stored queue and place of each message that is acknowledged
+        taken         stored queue and position of each message that is acknowledged
         rejected      ... and that is rejected, and does not return to its queue
         by            the session that may ask for the commit; it needs a record if it changes anything on disk
         """
         if by is None and (not publications or not (taken or rejected or (yield from _is_spread(publications)))):
             return None
-        kept = KeptBranch(LOCAL, vhost, user, [], [])
-        messages, places, streams = list[KeptMessage](), dict[int, int](), dict[str, int]()
-        for number, (_, message, queues) in enumerate(publications):
-            if is_durable(message, queues):
-                places[number] = len(messages)
-                messages.append(KeptMessage(message, names(queues)))
-                note_streams(queues, streams)
-                if len(messages) % SHARE == 0:
-                    kept.messages = messages[-SHARE:]
-                    self._prepared.keep_part(kept)
-                    self._batch.relieve()
-                    yield
-            elif number % LOOKED_AT == 0:
-                yield
-        if not messages and (by is None or not taken):
+        record = Record(KeptBranch(LOCAL, vhost, user, [], []), self._prepared, self._batch)
+        yield from record.adding_messages((message, queues) for _, message, queues in publications)
+        if not record.places and (by is None or not taken):
             return None
+        yield from record.adding_taken(taken)
+        yield from record.adding_taken(rejected, rejected=True)
         if by is not None:
             self._sessions.setdefault(by.session)
-            kept.by = by
-        kept.messages = messages[len(messages) - len(messages) % SHARE :]
-        kept.taken, kept.rejected, kept.streams = taken, rejected, streams
-        self._prepared.keep(kept, decided=True)
-        kept.messages, kept.taken, kept.rejected = messages, [], []
+        record.end(decided=True, by=by)
         work = self._positions.begin_work()
         self._batch.cover_earlier()
         self._batch.slices.wait(self._batch.when_safe)
         yield
-        return Commit(self, kept, places, work)
+        return Commit(self, record.kept, record.places, work)
 
     def carried_out(self, kept: KeptBranch, work: object) -> None:
         """Note that the commit is over, when the disk has the data of this batch and those before."""
@@ -142,24 +125,6 @@ class Commits:
         self._prepared.end_later(kept, partial(self._positions.end_work, work))
         if before is not None:
             self._prepared.forget_last(before[0])
-
-
-def is_durable(message: Message, queues: tuple[Sink, ...]) -> bool:
-    """Whether a message that goes there outlasts the broker."""
-    return message.content.persistent and any(queue.stored for queue in queues)
-
-
-def names(sinks: tuple[Sink, ...]) -> tuple[str, ...] | None:
-    """The names of the queues; None where the message goes elsewhere too."""
-    queues = [sink for sink in sinks if isinstance(sink, Queue)]
-    return tuple(queue.name for queue in queues) if len(queues) == len(sinks) else None
-
-
-def note_streams(sinks: tuple[Sink, ...], streams: dict[str, int]) -> None:
-    """Add the streams among them, with an offset that is below those of messages that they get from now on."""
-    for sink in sinks:
-        if isinstance(sink, StreamQueue) and sink.name not in streams:
-            streams[sink.name] = sink.log.durable
 
 
 def _is_spread(publications: Sequence[tuple[object, Message, tuple[Sink, ...]]]) -> Generator[None, None, bool]:

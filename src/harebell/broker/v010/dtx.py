@@ -81,14 +81,19 @@ class DistributedTransactions:
         self.branch.publish(message, queues)
         return True
 
-    def accept(self, taken: Iterable[Delivered]) -> None:
-        """Let deliveries wait for the commit."""
-        assert self.branch is not None
-        entries = [Taken(queue, *each) for run in taken for queue, back in run.backs() for each in back]
-        if self.branch.state is BranchState.ACTIVE:
-            self.branch.take(entries)
-        else:  # it is rolled back already
-            self._session.node.batch.slices.run(self._branches.returning(entries))
+    def accepting(self, shares: Iterable[list[Delivered]]) -> Work:
+        """Let deliveries wait for the commit; when the session ends, the rest returns with its other deliveries."""
+        branch = self.branch
+        assert branch is not None
+        for share in shares:
+            entries = [Taken(queue, *each) for run in share for queue, back in run.backs() for each in back]
+            if branch.state is BranchState.ACTIVE:
+                branch.take(entries)
+            else:  # it is rolled back already
+                yield from self._branches.returning(entries)
+            yield
+            if self.branch is not branch:
+                return
 
     def ending(self) -> Work:
         """The session ends: the branches that it works in are rolled back."""

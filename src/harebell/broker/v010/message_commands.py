@@ -174,15 +174,12 @@ class MessageCommands:
     def _accept(self, number: int, command: c.MessageAccept) -> Outcome:
         session, deliveries = self._session, self._session.deliveries
         ranges = self._wide(command.transfers, command)
+        accepting = deliveries.accepting
         if session.transactions.selected:
-            for share in deliveries.shares(ranges):
-                session.transactions.accept(share)
-            return None
-        if session.dtx.branch is not None:
-            for share in deliveries.shares(ranges):
-                session.dtx.accept(share)
-            return None
-        return self._settle(number, command, ranges, deliveries.accepting(deliveries.shares(ranges)))
+            accepting = session.transactions.accepting
+        elif session.dtx.branch is not None:
+            accepting = session.dtx.accepting
+        return self._settle(number, command, ranges, accepting(deliveries.shares(ranges)))
 
     def _reject(self, number: int, command: c.MessageReject) -> Outcome:
         deliveries, ranges = self._session.deliveries, self._wide(command.transfers, command)

@@ -85,10 +85,14 @@ class Transactions:
             raise IllegalState("tx.select: the session is transactional already")
         self.selected = self._session.publisher.holds_back = True
 
-    def accept(self, taken: Iterable[Delivered]) -> None:
-        """Let deliveries wait for the commit."""
-        for run in taken:
-            self._accepted.insert(run)
+    def accepting(self, shares: Iterable[list[Delivered]]) -> Work:
+        """Let deliveries wait for the commit; when the session ends, the rest returns with its other deliveries."""
+        for share in shares:
+            for run in share:
+                self._accepted.insert(run)
+            yield
+            if self._session.ended:
+                return
 
     def give_back(self, ranges: Ranges) -> list[Delivered]:
         """Take deliveries in these ranges out of the transaction: they are released before the commit."""
@@ -140,13 +144,13 @@ class Transactions:
         accepted: Iterable[Delivered],
     ) -> Generator[None, None, Commit | None]:
         """Write the commit to disk, if it has to be one unit."""
-        session, taken = self._session, list[tuple[str, int]]()
+        session, taken = self._session, list[tuple[Queue, int]]()
         if publications or session.timeout:
             for run in accepted:
                 for (queue, _), positions, messages in run.groups():
                     if queue.stored:
                         found = zip(positions, messages, strict=True)
-                        taken += [(queue.name, position) for position, message in found if message is not None]
+                        taken += [(queue, position) for position, message in found if message is not None]
                 yield
         vhost, user, by = session.vhost.name, session.user, None
         if session.timeout:

@@ -154,7 +154,7 @@ class Transactions:
         self, publications: Sequence[tuple[Target, Message, tuple[Sink, ...]]], settlements: Iterable[Settlement]
     ) -> Generator[None, None, Commit | None]:
         """Write the commit to disk, if it has to be one unit."""
-        taken, rejected = list[tuple[str, int]](), list[tuple[str, int]]()
+        taken, rejected = list[tuple[Queue, int]](), list[tuple[Queue, int]]()
         if publications:
             for settlement in settlements:
                 if settlement.requeue:
@@ -162,7 +162,7 @@ class Transactions:
                 places = taken if settlement.positive else rejected
                 for share in _shares(settlement.taken):
                     places += [
-                        (queue.name, position)
+                        (queue, position)
                         for queue, _, position, message in share.values()
                         if queue.stored and message is not None
                     ]
