@@ -136,6 +136,10 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
     def deliver_share(self) -> bool:
         """Deliver to consumers up to their windows, for one share of time. Returns whether there is no more to do."""
 
+    def postpones(self, consumer: Consumer) -> bool:
+        """Whether the consumer gets nothing now, though the queue may have messages for it: later it is served."""
+        return self.on_hold
+
     def deliver(self) -> None:
         """Deliver to consumers up to their windows; what one with a selector has to search for, later."""
         while not self.deliver_share():

@@ -385,6 +385,9 @@ class ClassicQueue(Queue):
                 self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
         consumer.feed_held(run)
 
+    def postpones(self, consumer: Consumer) -> bool:
+        return self.on_hold or (self.is_enriching and consumer.selector is not None)
+
     def deliver_share(self) -> bool:
         if self.on_hold:
             return True
