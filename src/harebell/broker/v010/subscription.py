@@ -108,7 +108,7 @@ class Subscription:
         self.announces = False  # a session's limits end for all of its subscriptions
         self.mode: int = FlowMode.WINDOW
         self.messages = self.bytes = 0  # the balances
-        self.starved = False  # the next message costs more bytes than there are
+        self.starved = False  # the next message costs more bytes than there are, see `Queue.starving`
         self.epoch = 0
         self.origin: Origin = (queue, self)
         self.account: Account = (self, 0)
@@ -180,6 +180,9 @@ class Subscription:
         if self.bytes > _ENDLESS or cost(frames) <= self.bytes:
             return True
         self.starved = True
+        queue = self.queue
+        if self not in queue.starving:
+            queue.starving = (*queue.starving, self)
         return False
 
     # -- transfers -----------------------------------------------------------------------------------------------
@@ -316,7 +319,10 @@ class Subscription:
 
     def _put_back(self, held: Held) -> None:
         """Return a message that costs more than there is credit for; it does not count as delivered."""
-        self.queue.requeue([(held.position, held)], failed=False, counted=False)
+        queue = self.queue
+        starving, queue.starving = queue.starving, ()  # it was there before: they need not look at it again
+        queue.requeue([(held.position, held)], failed=False, counted=False)
+        queue.starving = starving
 
     def _frames(self, held: Held) -> bytes:
         """The message as it goes out: marked as redelivered if it is, with the rest of its time to live."""
