@@ -113,6 +113,10 @@ class Slices:
         if self._end_of_slice:
             self._wait = condition
 
+    def give_way(self) -> None:
+        """End the slice of the work that runs now with its next yield: it waits for other works."""
+        self.wait(_at_once)
+
     def _resume(self, work: Work) -> None:
         if work in self._waiting:
             del self._waiting[work]
@@ -171,6 +175,10 @@ class Slices:
         finally:
             if works:
                 self._call()
+
+
+def _at_once(resume: Callable[[], None]) -> None:
+    resume()
 
 
 def _discard(containers: tuple[_Container, ...]) -> Work:

@@ -161,13 +161,15 @@ class VirtualHost:
         auto_delete: bool,
         arguments: Table,
         server_named: bool = False,
+        owned: bool = False,
     ) -> Queue:
         """Declare a queue: make it, or find an equal one. `server_named`: the broker made the name ("amq.gen-...").
 
+        `owned`: the caller makes it a session's own after this; so it gets no default type that cannot be exclusive.
         Without a connection the broker itself declares: the queue is not exclusive, and the virtual host's limits do
         not apply.
         """
-        arguments = self.with_default_type(arguments, durable, exclusive, auto_delete)
+        arguments = self.with_default_type(arguments, durable, exclusive or owned, auto_delete)
         current = self.queues.get(name)
         where = f"queue '{name}' in vhost '{self.name}'"
         if current is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from harebell.broker.queues.changes import change_queue
 from harebell.broker.store.queue_log import journal
+from harebell.broker.v010 import deliveries
 from harebell.protocol.v010 import Command, Content, commands as c, structs as s
 from harebell.routing.settings import queue_settings
 from tests.broker.v010.kit import ALL, Client, Kit
@@ -298,7 +299,7 @@ def test_acquire(client: Client, kit: Kit, kind: str) -> None:
     assert other.bodies() == [b"0"]
     numbers = [number for number, _ in shown]
     acquired = client.ask(c.MessageAcquire(ranges(*numbers[:3])), s.Acquired)
-    assert acquired.transfers == ranges(*numbers[1:3])
+    assert acquired.transfers == ((numbers[1], numbers[2]),)
     client.call(c.MessageAccept(ranges(numbers[1])))
     client.call(c.MessageRelease(ranges(numbers[2])))
     other.report()
@@ -306,6 +307,32 @@ def test_acquire(client: Client, kit: Kit, kind: str) -> None:
     last = kit.peer().session(b"last")
     last.subscribe("q")
     assert len(last.bodies()) + len(other.bodies()) == 2  # 2 and 3
+
+
+@pytest.mark.pure
+@EVERY_KIND
+@pytest.mark.parametrize("asked", ["all", "every second", "those of the ends"])
+def test_all_that_is_acquired_is_told(
+    client: Client, kit: Kit, monkeypatch: pytest.MonkeyPatch, kind: str, asked: str
+) -> None:
+    """What one answer has no room for stays in the queue, and can be asked for again."""
+    monkeypatch.setattr(deliveries, "MAX_RANGES", 3)
+    fill(client, kind, 20)
+    client.subscribe("q", acquire_mode=1)
+    numbers = [number for number, _ in client.taken()]
+    wanted = {"all": numbers, "every second": numbers[::2], "those of the ends": [*numbers[:5], *numbers[-5:]]}[asked]
+    queue, told = kit.node.vhosts["/"].queues["q"], set[int]()
+    for _ in range(len(wanted)):
+        found = client.ask(c.MessageAcquire(ranges(*sorted(set(wanted) - told))), s.Acquired).transfers
+        assert len(found) <= 3
+        told.update(number for low, high in found for number in range(low, high + 1))
+        assert queue.message_count == 20 - len(told)
+        if told == set(wanted):
+            break
+    assert told == set(wanted)
+    client.call(c.MessageAccept(ranges(*wanted)))
+    kit.settle()
+    assert queue.message_count == 20 - len(wanted)
 
 
 def test_what_was_not_acquired_cannot_be_accepted(client: Client) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harebell.protocol.v010 import Command, commands as c, structs as s
@@ -245,3 +247,42 @@ def test_permissions(kit: Kit) -> None:
     client.publish("mine", b"m", "amq.direct")
     assert client.exception is not None
     assert client.exception.error_code == 403
+
+
+STREAM: dict[str, object] = {"x-queue-type": "stream"}
+REFUSED_QUEUES = {
+    "exclusive stream": c.QueueDeclare("new", durable=True, exclusive=True, arguments=STREAM),
+    "stream that is not durable": c.QueueDeclare("new", arguments=STREAM),
+    "unknown type": c.QueueDeclare("new", arguments={"x-queue-type": "strange"}),
+    "unknown argument": c.QueueDeclare("new", arguments={"strange": 1}),
+    "invalid value": c.QueueDeclare("new", exclusive=True, arguments={"x-max-length": "many"}),
+    "unknown alternate": c.QueueDeclare("new", exclusive=True, alternate_exchange="nowhere"),
+    "passive": c.QueueDeclare("new", passive=True),
+}
+
+
+@pytest.mark.parametrize("default", [None, "classic", "quorum", "stream"])
+@pytest.mark.parametrize("case", REFUSED_QUEUES)
+def test_a_refused_declaration_leaves_nothing(kit: Kit, client: Client, case: str, default: str | None) -> None:
+    kit.node.vhosts["/"].definition = replace(kit.node.vhosts["/"].definition, default_queue_type=default)
+    client.call(REFUSED_QUEUES[case])
+    assert client.exception is not None
+    assert "new" not in kit.node.vhosts["/"].queues
+    assert not kit.node.vhosts["/"].folders
+
+
+@pytest.mark.parametrize("default", [None, "classic", "quorum", "stream"])
+@pytest.mark.parametrize("exclusive", [True, False])
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("auto_delete", [True, False])
+def test_the_default_type_is_that_of_0_9_1(
+    kit: Kit, client: Client, default: str | None, *, exclusive: bool, durable: bool, auto_delete: bool
+) -> None:
+    vhost = kit.node.vhosts["/"]
+    vhost.definition = replace(vhost.definition, default_queue_type=default)
+    client.call(c.QueueDeclare("new", durable=durable, exclusive=exclusive, auto_delete=auto_delete))
+    old = kit.client()
+    old.send(1, m.QueueDeclare("old", durable=durable, exclusive=exclusive, auto_delete=auto_delete))
+    assert client.exception is None
+    assert vhost.queues["new"].type == vhost.queues["old"].type
+    assert vhost.queues["new"].arguments == vhost.queues["old"].arguments

@@ -23,6 +23,8 @@ class UserChanges(UserWatcher):
             self._events.user("password.changed", user.name)
         if user.tags != tags:
             self._events.user("tags.set", user.name, tags=list(user.tags))
+            for vhost in self._node.vhosts:  # tags count in all of them
+                self._ask_again(vhost)
         if (user.limits or {}) != ((before.limits if before is not None else None) or {}):
             self._events.user_limits(user.name, user.limits or {})
 

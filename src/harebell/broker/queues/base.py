@@ -17,7 +17,7 @@ from harebell.broker.batch import Batch
 from harebell.broker.counts import Lasting, QueueCounts
 from harebell.broker.forwarding import Forwarding
 from harebell.broker.message import Given, Held, Message
-from harebell.broker.queues.consumer import Consumer, Getter
+from harebell.broker.queues.consumer import Consumer, Getter, Starving
 from harebell.broker.queues.decorators import QueueDecorator, Verdict, overrides
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Work
@@ -99,6 +99,7 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
         self.counts = QueueCounts()
         self.counts_010 = vhost.lasting.amqp010[self.type]  # of all queues of the type
         self.consumers = Consumers(single=bool(self.settings.single_active_consumer))
+        self.starving: tuple[Starving, ...] = ()  # consumers for which the next message costs too much
         self.scheduled = False
         self.deleted = False
         self._holds = 0
@@ -136,6 +137,10 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
     @abstractmethod
     def deliver_share(self) -> bool:
         """Deliver to consumers up to their windows, for one share of time. Returns whether there is no more to do."""
+
+    def postpones(self, consumer: Consumer) -> bool:
+        """Whether the consumer gets nothing now, though the queue may have messages for it: later it is served."""
+        return self.on_hold
 
     def deliver(self) -> None:
         """Deliver to consumers up to their windows; what one with a selector has to search for, later."""
@@ -310,6 +315,13 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
             self.scheduled = True
             self.batch.scheduled.append(self)
 
+    def look_again(self) -> None:
+        """Let starving consumers look at the next message: it may be another one, which costs less."""
+        starving, self.starving = self.starving, ()
+        for consumer in starving:
+            consumer.starved = False
+        self.wake()
+
     @property
     def on_hold(self) -> bool:
         """Whether messages come back to the queue in slices: until all are there, it delivers none."""
@@ -348,6 +360,8 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Remove a consumer; an auto-delete queue is deleted with its last one."""
+        if self.starving:
+            self.look_again()
         if self.consumers.remove(consumer) and not self.deleted:
             if self.auto_delete and not self.consumers and not self.ends_with_owner:
                 self.leave()

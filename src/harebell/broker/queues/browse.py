@@ -126,6 +126,9 @@ class View(Queue):
     def message_count(self) -> int:
         return self.source.message_count
 
+    def postpones(self, consumer: Consumer) -> bool:
+        return self.source.is_enriching
+
     def deliver_share(self) -> bool:
         """Show messages up to the consumer's window, for one share of time."""
         if not self.source.drop_expired():

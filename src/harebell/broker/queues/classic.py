@@ -107,6 +107,7 @@ class ClassicQueue(Queue):
         self._levels = levels(settings)  # by the priority of a message; None: one for all
         self._leveled = self._levels  # of the backlog; others than `_levels` only while it is being made
         self._refused: dict[int, int] = {}  # how many consumers' frames a message did not fit, by its position
+        self._looked_at = (0, 0)  # count and end of the contents when starving consumers looked at them last
         self._retries: Retries | None = None
         self._dead_letters: DeadLetters | None = None
         self._last_letters: DeadLetters | None = None  # of before at-least-once ended; tried a last time
@@ -237,6 +238,8 @@ class ClassicQueue(Queue):
             self.backlog.relevel(settings.max_priority or 0, lambda held: self._priority(held.message))
             if self.selecting is not None:
                 self.selecting.restart()
+            if self.starving:
+                self.look_again()
 
     # -- the delivery path ---------------------------------------------------------------------------------------
 
@@ -334,6 +337,8 @@ class ClassicQueue(Queue):
 
     def drop(self, held: Held, reason: Reason) -> None:
         """Remove a message without an acknowledgement: dead-letter it by the queue's settings."""
+        if self.starving:
+            self.look_again()
         self.notify_dropped(held.message, reason)
         self.dead_letter(held.message, reason, held.position, held.count)
 
@@ -385,6 +390,9 @@ class ClassicQueue(Queue):
                 self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
         consumer.feed_held(run)
 
+    def postpones(self, consumer: Consumer) -> bool:
+        return self.on_hold or (self.is_enriching and consumer.selector is not None)
+
     def deliver_share(self) -> bool:
         if self.on_hold:
             return True
@@ -398,7 +406,16 @@ class ClassicQueue(Queue):
             done = self._deliver_traced(share) if traced else self.contents.deliver(self.consumers, share)
         if self.views:
             self.show_views()
-        return done
+        return done and not (self.starving and self.lets_look())
+
+    def lets_look(self) -> bool:
+        """Let starving consumers look again, if messages have come or left since they did. Returns whether."""
+        contents = (self.contents.count, self.contents.end)
+        if contents == self._looked_at:
+            return False
+        self._looked_at = contents
+        self.look_again()
+        return True
 
     def _deliver_traced(self, share: Share) -> bool:
         while self.message_count and (turn := self.consumers.next()) is not None:
@@ -435,6 +452,8 @@ class ClassicQueue(Queue):
 
     def messages_left(self) -> None:
         """Have decorators notified of messages that left without a consumer's turn."""
+        if self.starving:
+            self.look_again()
         if self.decorators:
             self.schedule()
 
@@ -473,6 +492,8 @@ class ClassicQueue(Queue):
             self._arm_expiry()
         if self.views:
             self._refresh_views(positions)
+        if self.starving:
+            self.look_again()
         self.wake()
 
     def retry_some(self) -> bool:
@@ -542,6 +563,8 @@ class ClassicQueue(Queue):
         self._arm_expiry()
         if self.views:
             self._refresh_views([held.position for held in due])
+        if self.starving:
+            self.look_again()
         self.wake()
 
     def reject(self, entries: Iterable[Back]) -> None:

@@ -16,7 +16,7 @@ from harebell.broker.store.stream_log.records import Record
 from harebell.protocol.v091 import Table
 from harebell.routing.selectors import Selector
 
-__all__ = ["OUTPUT_BYTES", "Consumer", "Getter"]
+__all__ = ["OUTPUT_BYTES", "Consumer", "Getter", "Starving"]
 
 OUTPUT_BYTES: Final = 1 << 18  # a consumer's share of output, after which the socket is checked for space
 
@@ -74,6 +74,12 @@ class Consumer(Protocol):
 
     def cancelled_by_broker(self) -> None:
         """End the consumer, and notify its client: the queue is gone, or browsing has reached its end."""
+
+
+class Starving(Protocol):
+    """A consumer with credit in bytes: `starved` while the next message for it costs more than it has."""
+
+    starved: bool
 
 
 class Getter(Protocol):

@@ -61,7 +61,7 @@ class GroupQueue(ClassicQueue):
             return False
         if self.views:
             self.show_views()
-        return True
+        return not (self.starving and self.lets_look())
 
     def _deliver_groups(self, share: Share) -> bool:
         lines = self.groups.lines

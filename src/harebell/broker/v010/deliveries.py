@@ -20,6 +20,7 @@ from harebell.broker.queues.browse import View
 from harebell.broker.queues.contents.group_lines import GroupHeld
 from harebell.broker.slices import Work
 from harebell.broker.v010.delivered import Delivered, Taker, Unsettled, Windows
+from harebell.protocol.v010.values import MAX_RANGES
 
 __all__ = ["ALL", "MOST_BROWSED", "Deliveries", "Ranges", "select"]
 
@@ -158,9 +159,15 @@ class Deliveries:
         for number in list(browsed)[: len(browsed) - MOST_BROWSED]:
             del browsed[number]
 
-    def acquiring(self, numbers: Sequence[int], acquired: list[int]) -> Work:
-        """Take browsed messages out of their queues, where they are still there; their numbers are appended."""
+    def acquiring(self, numbers: Iterable[int], acquired: list[tuple[int, int]]) -> Work:
+        """Take browsed messages out of their queues, where they are still there; their numbers are appended, in runs.
+
+        `numbers` ascend. What one answer cannot name is not taken: the client would hold it and not know.
+        """
         for number in numbers:
+            follows = bool(acquired) and number == acquired[-1][1] + 1
+            if not follows and len(acquired) >= MAX_RANGES:
+                return
             entry = self.browsed.get(number)
             if entry is None:
                 continue
@@ -171,13 +178,17 @@ class Deliveries:
             if queue.backlog is None:
                 queue.enrich()
             while queue.backlog is None and not queue.deleted:
+                queue.batch.slices.give_way()
                 yield
             held: Held | None = None if queue.deleted else queue.take_at(position, subscription)
             del self.browsed[number]
             if held is not None:
                 if isinstance(held, GroupHeld):  # the subscription holds its group until it is settled
                     subscription.watch_acks()
-                acquired.append(number)
+                if follows:
+                    acquired[-1] = (acquired[-1][0], number)
+                else:
+                    acquired.append((number, number))
                 self.unsettled.insert(Delivered(number, (queue, subscription), (position,), [held]))
             yield
 

@@ -37,7 +37,7 @@ from harebell.protocol.v010 import Command, Struct, commands as c
 from harebell.protocol.v010.domains import AcceptMode, AcquireMode
 from harebell.protocol.v010.serial import narrow_ranges, wide_ranges
 from harebell.protocol.v010.structs import Acquired, MessageResumeResult
-from harebell.protocol.v010.values import MAX_RANGES, Ranges
+from harebell.protocol.v010.values import Ranges
 
 __all__ = ["HANDLERS", "MessageCommands"]
 
@@ -143,7 +143,11 @@ class MessageCommands:
         """Deliver what is there and what the credit covers, then take the rest of the credit away."""
         queue = subscription.queue
         subscription.flushing = True
-        while not queue.deleted and not queue.deliver_share():
+        while not queue.deleted and not subscription.cancelled:
+            if queue.deliver_share():
+                if not queue.postpones(subscription):
+                    break
+                queue.batch.slices.give_way()
             yield
         subscription.flushing = False
         subscription.stop()
@@ -199,10 +203,9 @@ class MessageCommands:
         return LATER
 
     def _acquiring(self, number: int, numbers: list[int]) -> Work:
-        acquired: list[int] = []
+        acquired: list[tuple[int, int]] = []
         yield from self._session.deliveries.acquiring(numbers, acquired)
-        pairs = [(each, each) for each in sorted(acquired)[:MAX_RANGES]]
-        self._session.result(number, Acquired(narrow_ranges(pairs)))
+        self._session.result(number, Acquired(narrow_ranges(acquired)))
 
 
 Handler: TypeAlias = "Callable[[MessageCommands, int, Any], Outcome]"  # each takes the command type that is its key

@@ -40,7 +40,7 @@ from harebell.broker.v010.messages import Outgoing
 from harebell.broker.v010.outbox import Outbox, Sent
 from harebell.broker.v010.publisher import Publisher, Target
 from harebell.broker.v010.refusals import exception
-from harebell.broker.v010.subscription import Subscription
+from harebell.broker.v010.subscription import FULL, Subscription
 from harebell.broker.v010.subscriptions import Subscriptions
 from harebell.broker.v010.survival import Survival
 from harebell.broker.v010.topology import HANDLERS as TOPOLOGY_HANDLERS, Topology
@@ -131,6 +131,7 @@ class Session:
         self.publisher = Publisher(self)
         self.transactions = Transactions(self)
         self.dtx = DistributedTransactions(self)
+        self.stopped: dict[Subscription, None] = {}  # those that `room` refused because it was full
         self.exclusive_queues: list[Queue] = []
         # Bytes are bounded by `room`: who has room gets a whole share of messages.
         self.state: State[Sent] = State(
@@ -306,7 +307,16 @@ class Session:
                 windows.completed(reaction.complete)
         if self.state.ready and not was_ready:
             self.schedule()
+        elif self.stopped and not self.is_full:
+            self._go_on()
         self.connection.reports(self.number)
+
+    def _go_on(self) -> None:
+        """Let the subscriptions deliver that were stopped by what the client had not completed."""
+        stopped, self.stopped = self.stopped, {}
+        for subscription in stopped:
+            if not subscription.cancelled:
+                subscription.queue.schedule()
 
     def _replaying(self, said: Iterable[Control | Again[Sent]]) -> Work:
         for count, each in enumerate(said, 1):
@@ -365,10 +375,21 @@ class Session:
         if (
             not (connection.writable or pressed) or not state.ready or self._behind is not None or not self.attached
             or connection.engine.attachments.get(self.number) is not _ATTACHED  # as `listens`
-            or sending.pending_bytes + outbox.size >= MOST_BYTES
         ):  # fmt: skip
             return 0
-        return MOST_UNCOMPLETED - sending.incomplete - len(outbox.frames)
+        if sending.pending_bytes + outbox.size >= MOST_BYTES:
+            return FULL
+        room = MOST_UNCOMPLETED - sending.incomplete - len(outbox.frames)
+        return room if room > 0 else FULL
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client has so much to complete that it gets no more transfers."""
+        sending, outbox = self.state.sending, self.outbox
+        return (
+            sending.pending_bytes + outbox.size >= MOST_BYTES
+            or sending.incomplete + len(outbox.frames) >= MOST_UNCOMPLETED
+        )
 
     # -- executing -----------------------------------------------------------------------------------------------
 

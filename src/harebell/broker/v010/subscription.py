@@ -41,8 +41,9 @@ from harebell.protocol.v091 import Table
 from harebell.protocol.v091.content import stored_content
 from harebell.routing.selectors import Selector
 
-__all__ = ["UNLIMITED", "Subscription", "SubscriptionSession"]
+__all__ = ["FULL", "UNLIMITED", "Subscription", "SubscriptionSession"]
 
+FULL: Final = -1  # the room of a session whose client has too much to complete
 UNLIMITED: Final = 1 << 62
 _ENDLESS: Final = 1 << 61  # a balance above was unlimited, less what it has paid for
 _INFINITE: Final = 0xFFFF_FFFF  # how a client says so
@@ -59,8 +60,12 @@ class SubscriptionSession(Channel, Protocol):
 
     @property
     def timers(self) -> Timers: ...
+    @property
+    def stopped(self) -> dict[Subscription, None]:
+        """The subscriptions to be scheduled when the session is not full any more."""
+
     def room(self, pressed: bool) -> int:
-        """The number of transfers that may be sent now; `pressed`: even if the socket takes no more output now."""
+        """The number of transfers that may be sent now, or FULL; `pressed`: even if the socket takes no more now."""
 
     def queue_deleted(self, subscription: Subscription) -> None:
         """End the subscription: its queue is gone."""
@@ -103,7 +108,7 @@ class Subscription:
         self.announces = False  # a session's limits end for all of its subscriptions
         self.mode: int = FlowMode.WINDOW
         self.messages = self.bytes = 0  # the balances
-        self.starved = False  # the next message costs more bytes than there are
+        self.starved = False  # the next message costs more bytes than there are, see `Queue.starving`
         self.epoch = 0
         self.origin: Origin = (queue, self)
         self.account: Account = (self, 0)
@@ -166,12 +171,18 @@ class Subscription:
         room = self.channel.room(self.flushing and self.messages < _ENDLESS)
         if room > self.messages:
             room = self.messages
+        elif room < 0:  # FULL
+            self.channel.stopped[self] = None
+            return 0
         return room if self.bytes > _ENDLESS else min(room, 1)
 
     def _affords(self, frames: bytes) -> bool:
         if self.bytes > _ENDLESS or cost(frames) <= self.bytes:
             return True
         self.starved = True
+        queue = self.queue
+        if self not in queue.starving:
+            queue.starving = (*queue.starving, self)
         return False
 
     # -- transfers -----------------------------------------------------------------------------------------------
@@ -308,7 +319,10 @@ class Subscription:
 
     def _put_back(self, held: Held) -> None:
         """Return a message that costs more than there is credit for; it does not count as delivered."""
-        self.queue.requeue([(held.position, held)], failed=False, counted=False)
+        queue = self.queue
+        starving, queue.starving = queue.starving, ()  # it was there before: they need not look at it again
+        queue.requeue([(held.position, held)], failed=False, counted=False)
+        queue.starving = starving
 
     def _frames(self, held: Held) -> bytes:
         """The message as it goes out: marked as redelivered if it is, with the rest of its time to live."""

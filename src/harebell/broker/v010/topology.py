@@ -257,6 +257,8 @@ class Topology:
     def _new_queue(self, name: str, command: c.QueueDeclare, arguments: Table) -> Queue:
         if name.startswith(RESERVED):
             raise NotAllowed(f"queue name '{name}' has a reserved prefix")
+        if command.exclusive and arguments.get("x-queue-type") == "stream":  # before there is one
+            raise PreconditionFailed(f"queue '{name}' would be a stream, which cannot be exclusive")
         alternate = command.alternate_exchange
         if alternate:
             self._exchange(alternate)
@@ -269,6 +271,7 @@ class Topology:
             exclusive=False,
             auto_delete=command.auto_delete,
             arguments=arguments,
+            owned=command.exclusive,
         )
         queue.ends_with_owner = command.exclusive and command.auto_delete
         return queue
