@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from harebell.broker import batch
 from harebell.broker.operations.startup import start_node
+from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.store.data_folder import LastStop
 from harebell.broker.store.open_files import LEAST
 from tests.broker.kit import Client, Clock, Stopwatch
@@ -51,11 +52,14 @@ class DiskNode:
         self.start(LastStop.KILLED if power is None else LastStop.POWER_CUT)
 
     def contents(self, queues: Iterable[str]) -> dict[str, list[bytes]]:
-        """The bodies in each of these queues, in order. They leave it; streams are left out."""
+        """The bodies in each of these queues, in order, whatever they wait for. They leave it; streams are left out."""
         found: dict[str, list[bytes]] = {}
         for name in queues:
             found[name] = []
-            if self.node.vhosts["/"].queues[name].type != "stream":
+            queue = self.node.vhosts["/"].queues[name]
+            if isinstance(queue, ClassicQueue):
+                while queue.retry_some():
+                    pass
                 while (content := self.client.get(name)) is not None:
                     found[name].append(content.body)
         return found
