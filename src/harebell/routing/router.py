@@ -59,9 +59,10 @@ class Route:
     by_headers  a message with the same keys and headers has the same route, and no exchange on it stores the message
     delayed     the exchanges that delay the message, each with its milliseconds; the route ends there for now
     remembered  the exchanges that remember the message for later bindings
+    effort      0, or about the microseconds that it took to find a route for which much was looked at
     """
 
-    __slots__ = ("by_headers", "cacheable", "delayed", "queues", "remembered")
+    __slots__ = ("by_headers", "cacheable", "delayed", "effort", "queues", "remembered")
 
     def __init__(
         self,
@@ -71,12 +72,14 @@ class Route:
         remembered: tuple[str, ...] = (),
         *,
         by_headers: bool = False,
+        effort: int = 0,
     ) -> None:
         self.queues = queues
         self.cacheable = cacheable
         self.by_headers = by_headers
         self.delayed = delayed
         self.remembered = remembered
+        self.effort = effort
 
     def __repr__(self) -> str:
         details = "".join(
@@ -370,10 +373,10 @@ class Router:
         )  # fmt: skip
         facts, queues = way.facts, tuple(way.queues)
         if facts is None:
-            return Route(queues, True, by_headers=True)
+            return Route(queues, True, by_headers=True, effort=way.effort)
         delayed, remembered = tuple(facts.delayed), tuple(facts.remembered)
         by_headers = facts.only_headers and not delayed and not remembered
-        return Route(queues, False, delayed, remembered, by_headers=by_headers)
+        return Route(queues, False, delayed, remembered, by_headers=by_headers, effort=way.effort)
 
     def follow(
         self,
