@@ -252,14 +252,17 @@ class Router:
         Raises AccessRefused (the default exchange, a reserved name), and PreconditionFailed (`if_unused` while
         it is the source of a binding; being a destination does not count).
         """
+        if if_unused:
+            self.check_unused(name)
         self.check_deletion(name)
-        what = self._called("exchange", name)
+        return self._remove([], name) if name in self._exchanges else Removed()
+
+    def check_unused(self, name: str) -> None:
+        """Raise what a deletion `if_unused` is refused for."""
+        self.check_deletion(name)
         exchange = self._exchanges.get(name)
-        if exchange is None:
-            return Removed()
-        if if_unused and exchange.is_bound:
-            raise PreconditionFailed(f"{what} in use")
-        return self._remove([], name)
+        if exchange is not None and exchange.is_bound:
+            raise PreconditionFailed(f"{self._called('exchange', name)} in use")
 
     def check_deletion(self, name: str) -> None:
         """Raise AccessRefused for the default exchange and for a reserved name, whether the exchange exists or not."""
