@@ -20,6 +20,7 @@ from harebell.protocol.v091 import Content, methods as m
 from harebell.protocol.v091.fields import Table
 from harebell.routing.dead_letter import deaths
 from harebell.routing.policies import Policy
+from harebell.routing.steps import complete
 from tests.broker.kit import Client, NodeKit
 from tests.fixtures.profiles import scaled
 
@@ -359,7 +360,7 @@ def test_what_is_held_back_outlives_the_broker(durable: Callable[..., Restarting
     client = delaying(at)
     for body, delay, mode in ((b"1", 5000, 2), (b"2", 1000, 2), (b"3", 2000, 1), (b"4", 1000, 2)):
         client.publish("k", body, "x", headers={"x-delay": delay}, delivery_mode=mode, message_id=body.decode())
-    assert at.kit.node.vhosts["/"].revoke_delayed("x", "4") == 1
+    assert complete(at.kit.node.vhosts["/"].revoke_delayed("x", "4")) == 1
     at.kit.node.batch.end()
     client = at.kill()
     assert (client.count(), len(at.kit.node.vhosts["/"].delays["x"])) == (0, 2)

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,9 @@ __all__ = ["CATALOG", "Node"]
 
 FAILED_STOP_SECONDS: Final = 2.0  # for a sync that hangs, when the store has failed anyway
 POSITION_MS: Final = 50  # between two writes of the positions of sessions, at least
-SWEEP_MS: Final = 60_000  # between two checks for overdue acknowledgements, at most
+SWEEP_MS: Final = 60_000  # between two checks for overdue acknowledgements, at most ...
+LEAST_SWEEP_MS: Final = 100  # ... and at least, however short a consumer timeout is
+SWEPT_IN_MS: Final = 5  # channels that are looked at for each millisecond until the next check: 1 % of the time or so
 
 DEFAULT_LIMITS: Final = Limits()
 
@@ -63,12 +65,6 @@ log = logging.getLogger("harebell.broker")
 
 def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-def _rest(queues: Sequence[Queue]) -> Work:
-    for queue in queues:
-        queue.rest()
-        yield
 
 
 def _ignore(error: OSError) -> None:
@@ -136,6 +132,9 @@ class Node:
         self.logins = Logins(self.users, self.timers, lambda answer: call_soon(lambda: self._in_batch(answer)))
         self.limits = limits
         self.consumer_timeout = _milliseconds(limits.consumer_timeout)
+        self._least_timeout = self._found_timeout = self.consumer_timeout
+        self._swept = 0  # channels in the last check for overdue acknowledgements
+        self._next_rest = self.timers.now()
         self._next_sweep = self.timers.at(self.timers.now() + SWEEP_MS, self._sweep)
         self._giving_back = False
         self.vhosts: dict[str, VirtualHost] = {}
@@ -286,23 +285,41 @@ class Node:
         self.batch.end()
 
     def _sweep(self) -> None:
-        """Return deliveries that were not acknowledged in time; the interval depends on the shortest timeout."""
-        queues = [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]
-        self.batch.slices.run(_rest(queues))
-        timeouts = [queue.settings.consumer_timeout or self.consumer_timeout for queue in queues]
-        least = min(timeouts, default=self.consumer_timeout)
+        """Return deliveries that were not acknowledged in time; the interval depends on the shortest timeout.
+
+        Only channels are looked at, which have the deliveries; all queues once a minute.
+        """
         now = self.timers.now()
+        if now >= self._next_rest:
+            self._next_rest = now + SWEEP_MS
+            self.batch.slices.run(self._rest())
         if not self._giving_back:
             self._giving_back = True
-            self.batch.slices.run(self._give_back_overdue(now, least))
-        self._next_sweep = self.timers.at(now + min(SWEEP_MS, max(1, least // 4)), self._sweep)
+            self.batch.slices.run(self._give_back_overdue(now, self._least_timeout))
+        self._next_sweep = self.timers.at(now + self._interval(), self._sweep)
+
+    def _interval(self) -> int:
+        return min(SWEEP_MS, max(LEAST_SWEEP_MS, self._least_timeout // 4, self._swept // SWEPT_IN_MS))
+
+    def _rest(self) -> Work:
+        """Let all queues rest, and find the shortest consumer timeout that is left."""
+        self._found_timeout = self.consumer_timeout
+        for queue in [queue for vhost in self.vhosts.values() for queue in vhost.queues.values()]:
+            queue.rest()
+            self._found_timeout = min(self._found_timeout, queue.settings.consumer_timeout or self._found_timeout)
+            yield
+        self._least_timeout = self._found_timeout
 
     def _give_back_overdue(self, now: int, least: int) -> Work:
+        swept = 0
         try:
             for connection in tuple(self.connections):
-                yield from connection.give_back_overdue(now, self.consumer_timeout, least)
+                for _ in connection.give_back_overdue(now, self.consumer_timeout, least):
+                    swept += 1
+                    yield
         finally:
             self._giving_back = False
+            self._swept = swept
 
     def set_limits(self, limits: Limits) -> None:
         """Replace the limits; open connections keep the values that they have negotiated."""
@@ -312,7 +329,9 @@ class Node:
 
     def watch_consumers(self, timeout: int) -> None:
         """Check often enough for a queue with this consumer timeout, in milliseconds."""
-        soon = self.timers.now() + max(1, timeout // 4)
+        self._least_timeout = min(self._least_timeout, timeout)
+        self._found_timeout = min(self._found_timeout, timeout)
+        soon = self.timers.now() + self._interval()
         if self._next_sweep.deadline > soon:
             self._next_sweep.cancel()
             self._next_sweep = self.timers.at(soon, self._sweep)

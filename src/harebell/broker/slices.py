@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeAlias
 
-__all__ = ["CHECK", "SLICE", "Share", "Slices", "Work"]
+__all__ = ["CHECK", "SLICE", "InputShare", "Share", "Slices", "Work"]
 
 SLICE: Final = 0.002  # seconds of one work until the next one's turn
 TURN: Final = 0.003  # seconds of works until the sockets are read again
@@ -33,7 +33,7 @@ class _Container(Protocol):
 
 
 class Share:
-    """The part of a slice that one queue has for its deliveries, or one connection for wide publications."""
+    """The part of a slice that one queue has for its deliveries."""
 
     __slots__ = ("_end", "_left", "_seconds", "_stopwatch")
 
@@ -57,6 +57,35 @@ class Share:
         return now >= self._end
 
 
+class InputShare(Share):
+    """The part of a slice that one connection has for publications that cost more than others.
+
+    These go to many queues, or many bindings or consumers are asked for them. What happens to a message far from the
+    connection that published it is charged to the connection whose input is processed now.
+    """
+
+    __slots__ = ("_spend",)
+
+    def __init__(self, stopwatch: Callable[[], float]) -> None:
+        super().__init__(stopwatch, TURN)
+        self._spend: Callable[[int], None] | None = None
+
+    def enter(self, spend: Callable[[int], None]) -> Callable[[int], None] | None:
+        """Begin the share of a connection, which `spend` counts operations for. Returns what `leave` is given."""
+        self.begin()
+        outer, self._spend = self._spend, spend
+        return outer
+
+    def leave(self, outer: Callable[[int], None] | None) -> None:
+        """End the share of a connection."""
+        self._spend = outer
+
+    def charge(self, count: int) -> None:
+        """Count operations for the connection whose input is processed now, if any."""
+        if self._spend is not None:
+            self._spend(count)
+
+
 class Slices:
     """The works of a node.
 
@@ -75,7 +104,7 @@ class Slices:
     ) -> None:
         self.stopwatch = stopwatch
         self.share = Share(stopwatch)  # of a queue's deliveries
-        self.input_share = Share(stopwatch, TURN)  # of one connection's publications to many queues
+        self.input_share = InputShare(stopwatch)
         self._call_soon, self._end, self._fail = call_soon, end, fail
         self._works: deque[Work] = deque()
         self._called = False

@@ -58,13 +58,14 @@ from harebell.routing.equivalence import check_property
 from harebell.routing.exchanges.exchange_types import ExchangeFactory
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
-from harebell.routing.steps import Steps
+from harebell.routing.steps import Steps, complete
 from harebell.routing.wire_limits import check_value
 
 __all__ = ["VirtualHost", "described"]
 
 log = logging.getLogger("harebell.broker.vhost")
 
+REMEMBERED: Final = 32  # messages of a history that a queue gets in one step
 BINDINGS: Final = 32  # bindings removed in one step, ...
 FEW_BINDINGS: Final = 256  # ... but for so many that are removed in one step with their queue or exchange
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
@@ -426,6 +427,16 @@ class VirtualHost:
         self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
     ) -> None:
         """Bind; a queue newly bound to a recent-history exchange gets the messages that the exchange remembers."""
+        complete(self.binding(source, destination, binding_key, arguments, user=user))
+
+    def is_long_to_bind(self, source: str) -> bool:
+        """Whether a queue that is bound to this exchange gets many messages."""
+        return len(self._stateful.history_of(source)) > REMEMBERED
+
+    def binding(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
+    ) -> Steps[None]:
+        """As `bind`, in steps: the binding is made in the first one, and remembered messages follow."""
         binding = self.router.bind(source, destination, binding_key, arguments)
         if binding is not None:
             if self._is_durable(binding):
@@ -433,10 +444,13 @@ class VirtualHost:
             self.events.binding("created", self.name, binding, user)
         if binding is not None and destination.kind == "queue":
             queue = self.queues[destination.name]
-            for message in self._stateful.history_of(source):
+            for number, message in enumerate(tuple(self._stateful.history_of(source)), 1):
                 if message.ttl is not None:
                     queue.enrich()
                 queue.publish(message)
+                if not number % REMEMBERED:
+                    self.batch.relieve()
+                    yield
 
     def unbind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table, *, user: str = INTERNAL_USER
@@ -490,18 +504,19 @@ class VirtualHost:
                 )
             self.events.exchange_created(self.name, self.router.exchange(name), user)
 
-    def delete_exchange(self, name: str, *, if_unused: bool, user: str = INTERNAL_USER) -> None:
-        self._removed(self.router.delete_exchange(name, if_unused=if_unused), user)
+    def check_unused(self, name: str) -> None:
+        """Raise what the deletion of an exchange is refused for that must not be the source of a binding."""
+        self.router.check_unused(name)
 
     def deleting_exchange(self, name: str, *, user: str = INTERNAL_USER) -> Work:
-        """As `delete_exchange`, but of many bindings all but the last ones are removed before, in steps."""
+        """Delete the exchange; of many bindings all but the last ones are removed before, in steps."""
         self.router.check_deletion(name)
         if self.router.has_exchange(name):
             exchange = self.router.exchange(name)
             bindings = (*exchange.bindings(), *self.router.bindings_to(to_exchange(name)))
             yield from self._unbinding(bindings[:-FEW_BINDINGS], user)
             if self.router.has_exchange(name) and self.router.exchange(name) is exchange:
-                self.delete_exchange(name, if_unused=False, user=user)
+                self._removed(self.router.delete_exchange(name), user)
 
     def _removed(self, removed: Removed, user: str, *, asked: int = 0) -> None:
         """Drop the state of deleted exchanges, and report them and the bindings deleted with them.
@@ -516,9 +531,9 @@ class VirtualHost:
         for number, binding in enumerate(removed.bindings):
             self.events.binding("deleted", self.name, binding, user, implied=number >= asked)
 
-    def revoke_delayed(self, exchange: str, message_id: str) -> int:
-        """Drop the messages that a delayed exchange holds under this id. Returns their number."""
-        revoked = self._stateful.revoke(exchange, message_id)
+    def revoke_delayed(self, exchange: str, message_id: str) -> Steps[int]:
+        """Drop the messages that a delayed exchange holds under this id, in steps. Returns their number."""
+        revoked = yield from self._stateful.revoke(exchange, message_id)
         if revoked:
             self.events.act(self.name, "exchange", exchange, "delayed.deleted", told={"messages": revoked})
         return revoked

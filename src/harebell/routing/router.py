@@ -59,9 +59,10 @@ class Route:
     by_headers  a message with the same keys and headers has the same route, and no exchange on it stores the message
     delayed     the exchanges that delay the message, each with its milliseconds; the route ends there for now
     remembered  the exchanges that remember the message for later bindings
+    effort      0, or about the microseconds that it took to find a route for which much was looked at
     """
 
-    __slots__ = ("by_headers", "cacheable", "delayed", "queues", "remembered")
+    __slots__ = ("by_headers", "cacheable", "delayed", "effort", "queues", "remembered")
 
     def __init__(
         self,
@@ -71,12 +72,14 @@ class Route:
         remembered: tuple[str, ...] = (),
         *,
         by_headers: bool = False,
+        effort: int = 0,
     ) -> None:
         self.queues = queues
         self.cacheable = cacheable
         self.by_headers = by_headers
         self.delayed = delayed
         self.remembered = remembered
+        self.effort = effort
 
     def __repr__(self) -> str:
         details = "".join(
@@ -249,14 +252,17 @@ class Router:
         Raises AccessRefused (the default exchange, a reserved name), and PreconditionFailed (`if_unused` while
         it is the source of a binding; being a destination does not count).
         """
+        if if_unused:
+            self.check_unused(name)
         self.check_deletion(name)
-        what = self._called("exchange", name)
+        return self._remove([], name) if name in self._exchanges else Removed()
+
+    def check_unused(self, name: str) -> None:
+        """Raise what a deletion `if_unused` is refused for."""
+        self.check_deletion(name)
         exchange = self._exchanges.get(name)
-        if exchange is None:
-            return Removed()
-        if if_unused and exchange.is_bound:
-            raise PreconditionFailed(f"{what} in use")
-        return self._remove([], name)
+        if exchange is not None and exchange.is_bound:
+            raise PreconditionFailed(f"{self._called('exchange', name)} in use")
 
     def check_deletion(self, name: str) -> None:
         """Raise AccessRefused for the default exchange and for a reserved name, whether the exchange exists or not."""
@@ -370,10 +376,10 @@ class Router:
         )  # fmt: skip
         facts, queues = way.facts, tuple(way.queues)
         if facts is None:
-            return Route(queues, True, by_headers=True)
+            return Route(queues, True, by_headers=True, effort=way.effort)
         delayed, remembered = tuple(facts.delayed), tuple(facts.remembered)
         by_headers = facts.only_headers and not delayed and not remembered
-        return Route(queues, False, delayed, remembered, by_headers=by_headers)
+        return Route(queues, False, delayed, remembered, by_headers=by_headers, effort=way.effort)
 
     def follow(
         self,

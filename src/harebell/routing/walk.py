@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, TypeAlias
 
 from harebell.errors import ChannelError
-from harebell.routing.exchanges.exchange import NO_MESSAGE, Dependence, Destination, Exchange, to_exchange
+from harebell.routing.exchanges.exchange import CHEAP, NO_MESSAGE, Dependence, Destination, Exchange, to_exchange
 from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange, RecentHistoryExchange
 from harebell.routing.table_values import Table
 
@@ -34,14 +34,18 @@ _KEY: Final = Dependence.KEY  # a module's name costs one look-up less per messa
 
 
 class Walk:
-    """The result: `exchanges` in order, `queues` as the keys of a dict, and `facts`, None where keys alone decided."""
+    """The result: `exchanges` in order, `queues` as the keys of a dict, and `facts`, None where keys alone decided.
 
-    __slots__ = ("exchanges", "facts", "queues")
+    `effort` is 0 for a route that was cheap to find, else about the microseconds that it took.
+    """
 
-    def __init__(self, exchanges: list[Exchange], queues: dict[str, None], facts: Facts | None) -> None:
+    __slots__ = ("effort", "exchanges", "facts", "queues")
+
+    def __init__(self, exchanges: list[Exchange], queues: dict[str, None], facts: Facts | None, effort: int) -> None:
         self.exchanges = exchanges
         self.queues = queues
         self.facts = facts
+        self.effort = effort
 
 
 def walk(
@@ -66,6 +70,7 @@ def walk(
     seen = {start.name, ""}
     queues: dict[str, None] = {}
     facts: Facts | None = None
+    effort = 0
     for at in todo:  # the loop appends to it
         table = NO_MESSAGE
         if at.depends_on is not _KEY:
@@ -82,6 +87,11 @@ def walk(
             found = ()
             facts = facts or Facts(headers, properties, message, start.name if released else None)
             facts.only_headers = False  # so that nobody keeps this route for another message
+        if at.effort:
+            effort += at.effort
+            at.effort = 0
+        if len(found) > CHEAP:
+            effort += len(found)
         if gone:
             found = [each for each in found if each.kind != "queue" or each.name not in gone]
         if not found and at.alternate is not None:
@@ -94,7 +104,9 @@ def walk(
                 after = exchanges.get(name)
                 if after is not None:
                     todo.append(after)
-    return Walk(todo, queues, facts)
+    if len(todo) > CHEAP:
+        effort += len(todo)
+    return Walk(todo, queues, facts, effort)
 
 
 class Facts:

@@ -18,6 +18,7 @@ from harebell.broker.message import Address, Message
 from harebell.protocol.v091 import Content, FieldValue, Properties, encode_content, methods as m
 from harebell.protocol.v091.fields import Table
 from harebell.routing.exchanges.storing_exchanges import MAX_DELAY
+from harebell.routing.steps import complete
 from tests.broker.kit import Client, NodeKit
 from tests.fixtures.profiles import scaled
 
@@ -75,10 +76,10 @@ def test_revoking_by_header_or_message_id(kit: NodeKit) -> None:
     later(client, b"3", headers={"x-delay-id": 7}, message_id="m")
     later(client, b"4", message_id="m")
     later(client, b"5")
-    assert vhost.revoke_delayed("x", "h") == 1
-    assert vhost.revoke_delayed("x", "h") == 0
+    assert complete(vhost.revoke_delayed("x", "h")) == 1
+    assert complete(vhost.revoke_delayed("x", "h")) == 0
     assert held(kit) == 4
-    assert vhost.revoke_delayed("x", "m") == 3
+    assert complete(vhost.revoke_delayed("x", "m")) == 3
     kit.pass_time(100)
     got = client.get()
     assert got is not None
@@ -91,7 +92,7 @@ def test_too_late(kit: NodeKit) -> None:
     bound(client)
     later(client, message_id="m")
     kit.pass_time(100)
-    assert kit.node.vhosts["/"].revoke_delayed("x", "m") == 0
+    assert complete(kit.node.vhosts["/"].revoke_delayed("x", "m")) == 0
     assert client.count() == 1
 
 
@@ -122,7 +123,7 @@ def test_revoking_from_any_client(kit: NodeKit) -> None:
 
 def test_an_exchange_that_delays_nothing(kit: NodeKit) -> None:
     with pytest.raises(errors.PreconditionFailed):
-        kit.node.vhosts["/"].revoke_delayed("", "m")
+        complete(kit.node.vhosts["/"].revoke_delayed("", "m"))
 
 
 def test_a_deleted_exchange_forgets_and_a_new_one_of_its_name_knows_nothing(kit: NodeKit) -> None:
@@ -132,7 +133,7 @@ def test_a_deleted_exchange_forgets_and_a_new_one_of_its_name_knows_nothing(kit:
     client.call(m.ExchangeDelete("x"), m.ExchangeDeleteOk)
     assert held(kit) == 0
     bound(client)
-    assert kit.node.vhosts["/"].revoke_delayed("x", "m") == 0
+    assert complete(kit.node.vhosts["/"].revoke_delayed("x", "m")) == 0
     kit.pass_time(100)
     assert client.count() == 0
 
@@ -204,7 +205,7 @@ def test_there_is_one_timer_and_room_is_given_back(kit: NodeKit) -> None:
         delays.hold(message(f"{number // 10}"), 1000 - number % 7, ("",))
     assert len(kit.node.timers) <= timers + 7  # one, and those that it took the place of
     for number in range(3 * SLACK // 10):
-        assert delays.revoke(str(number)) == 10
+        assert complete(delays.revoke(str(number))) == 10
     assert len(delays) == 3 * SLACK % 10
     assert len(delays._heap) <= 2 * len(delays) + SLACK
     assert len(list(delays.pending())) == len(delays)
@@ -225,7 +226,7 @@ def test_against_a_model(tmp_path_factory: pytest.TempPathFactory, steps: list[t
                 later(client, b"%d" % number, value, message_id=delay_id)
                 model.append((kit.clock.now + value, number, delay_id))
             elif step == "revoke":
-                revoked = kit.node.vhosts["/"].revoke_delayed("x", delay_id)
+                revoked = complete(kit.node.vhosts["/"].revoke_delayed("x", delay_id))
                 assert revoked == sum(each[2] == delay_id for each in model)
                 model = [each for each in model if each[2] != delay_id]
             else:

@@ -7,7 +7,7 @@ import pytest
 
 from harebell.broker.message import Address, Message
 from harebell.broker.queues.decorators import Verdict
-from harebell.broker.queues.deduplication import Duplicates
+from harebell.broker.queues.deduplication import MANY, Duplicates, Forgotten
 from harebell.protocol.v091 import Content, Properties, Table, encode_content, methods as m
 from harebell.routing.settings import QueueSettings
 from tests.broker.kit import Client, Clock, NodeKit
@@ -104,6 +104,38 @@ def test_other_limits_hold_for_what_is_remembered() -> None:
     assert [duplicates.judge(message(key)) for key in "abc"] == [Verdict.ADMIT, Verdict.DISCARD, Verdict.DISCARD]
     clock.now += 1
     assert duplicates.judge(message("c")) is Verdict.ADMIT
+
+
+@pytest.mark.parametrize("size", [0, 1, MANY, 2 * MANY])
+def test_many_keys_are_forgotten_at_once_and_freed_later(size: int) -> None:
+    freed: list[Forgotten] = []
+    now = QueueSettings(message_deduplication=True, cache_size=3 * MANY)
+    duplicates = Duplicates(lambda: now, lambda: 0, freed.append)
+    names = [str(number) for number in range(3 * MANY)]
+    keys(duplicates, *names)
+    now = QueueSettings(message_deduplication=True, cache_size=size)
+    duplicates.settings_changed()
+    found = [each for each in names if duplicates.judge(message(each)) is Verdict.DISCARD]
+    assert found == names[len(names) - size :]
+    assert keys(duplicates, "new", names[-1]) == (["new"] if size > 1 else ["new", names[-1]])
+    assert sum(map(len, freed)) == (3 * MANY if size <= MANY else 0)
+    for each in freed:
+        while each:
+            each.pop()
+
+
+def test_the_keys_of_a_deleted_queue_are_freed_in_steps(kit: NodeKit) -> None:
+    client = kit.client()
+    client.declare(x_message_deduplication=True, x_cache_size=2 * MANY)
+    for number in range(2 * MANY):
+        client.publish("q", headers={HEADER: str(number)})
+    client.call(m.QueuePurge("q"), m.QueuePurgeOk)
+    kit.stopwatch.step = 1.0
+    client.call(m.QueueDelete("q"), m.QueueDeleteOk)
+    assert kit.node.batch.slices.waiting
+    kit.stopwatch.step = 0.0
+    kit.run_syncs()
+    assert not kit.node.batch.slices.waiting
 
 
 def test_without_deduplication_nothing_is_remembered() -> None:

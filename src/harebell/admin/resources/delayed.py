@@ -63,11 +63,11 @@ def list_of_exchange(request: Request) -> Steps[Answer]:
     return (yield from listing.answer(request, [] if delays is None else delays.entries()))
 
 
-def revoke(request: Request) -> Answer:
+def revoke(request: Request) -> Steps[Answer]:
     """Drop the messages with this id; it needs the permission to publish to the exchange, as over AMQP."""
     delays, vhost = _delays(request), request.vhost()
     request.user.access(vhost).publish(request.names["exchange"], "")
-    count = 0 if delays is None else delays.revoke(request.names["id"])
+    count = 0 if delays is None else (yield from delays.revoke(request.names["id"]))
     if not count:
         raise not_found()
     return to_json({"revoked": count})

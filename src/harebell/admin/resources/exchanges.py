@@ -13,7 +13,6 @@ from harebell.admin.resources.objects import NO_CONTENT, alone, created, exchang
 from harebell.admin.resources.queues import table
 from harebell.admin.shapes.exchanges import exchange
 from harebell.broker.vhost import VirtualHost
-from harebell.errors import PreconditionFailed
 from harebell.routing import Exchange
 from harebell.routing.steps import Steps
 
@@ -94,10 +93,7 @@ def delete(request: Request) -> Steps[Answer]:
     if not vhost.router.has_exchange(name):
         raise not_found()
     request.user.access(vhost).delete_exchange(name)
-    if request.flag("if-unused") and vhost.router.exchange(name).is_bound:
-        raise PreconditionFailed(f"exchange '{name}' in vhost '{vhost.name}' in use")
     if request.flag("if-unused"):
-        vhost.delete_exchange(name, if_unused=True, user=request.user.name)
-    else:
-        yield from vhost.deleting_exchange(name, user=request.user.name)
+        vhost.check_unused(name)
+    yield from vhost.deleting_exchange(name, user=request.user.name)
     return NO_CONTENT

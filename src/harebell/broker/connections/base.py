@@ -83,7 +83,7 @@ class BaseConnection(Generic[E]):
         self.recv_oct = self.recv_cnt = self.send_oct = self.send_cnt = 0
         self.writable = True
         self.blocked = self.held = self.choked = self.busy = False
-        self.awaits_letters = False
+        self.awaits_letters = self._at_work = False
         self._output = output
         self._unread = UnreadInput(self.batch.slices, self._take_part, self.end_batch, self._is_held_up, self._went_on)
         self.read_size = self.partial_size = 0  # bytes of the batch, and those of a message not complete
@@ -103,8 +103,8 @@ class BaseConnection(Generic[E]):
         """
 
     @abstractmethod
-    def process(self, events: Sequence[tuple[int, E]]) -> None:
-        """Process the events, until `flush` finds that the client does not take its output."""
+    def process_events(self, events: Sequence[tuple[int, E]]) -> None:
+        """Process the events, until the input has to wait."""
 
     @abstractmethod
     def releasing(self) -> Work:
@@ -182,8 +182,17 @@ class BaseConnection(Generic[E]):
             self.take_in(b"", 0, 0)
             self.end_batch()
 
+    def process(self, events: Sequence[tuple[int, E]]) -> None:
+        """Process the events, until the input has to wait, in the connection's share of the time."""
+        share = self.batch.slices.input_share
+        outer = share.enter(self.spend)
+        try:
+            self.process_events(events)
+        finally:
+            share.leave(outer)
+
     def spend(self, count: int) -> None:
-        """Count publications to `count` queues: after a slice of them, the connection's further input waits."""
+        """Count operations of costly publications: after a slice of them, the connection's further input waits."""
         if self.batch.slices.input_share.spend(count) and not self.busy:
             self.take_turns()
 
@@ -197,6 +206,7 @@ class BaseConnection(Generic[E]):
 
         The work may raise AmqpError, as the handler of a request.
         """
+        self._at_work = True
         if not self.batch.slices.run(self._working(number, event, work)):
             self._wait()
 
@@ -208,6 +218,7 @@ class BaseConnection(Generic[E]):
                 self.refuse(number, error, event)
                 self.has_output(0)
         finally:
+            self._at_work = False
             if self.busy:
                 self.busy = False
                 self._went_on()
@@ -219,8 +230,9 @@ class BaseConnection(Generic[E]):
         self.pause_or_resume()
 
     def _resume(self) -> Work:
-        self.busy = False
-        self._went_on()
+        if not self._at_work:  # else a work began after the input had to wait; its end lets the input go on
+            self.busy = False
+            self._went_on()
         yield
 
     def _went_on(self) -> None:

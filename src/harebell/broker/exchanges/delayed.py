@@ -26,11 +26,13 @@ from harebell.broker.timers import Timer, Timers
 from harebell.protocol.v091 import Content
 from harebell.protocol.v091.splice import replace_properties
 from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
+from harebell.routing.steps import Steps
 
 __all__ = ["Delayed", "Delays", "Hold"]
 
 DELAY_ID: Final = "x-delay-id"
 STEP: Final = 8  # queues of one message in a step
+REVOKED: Final = 64  # messages revoked in one step
 SLACK: Final = 1024  # entries of revoked messages before they are swept
 
 
@@ -117,13 +119,20 @@ class Delays:
             self._by_id.setdefault(delay_id, {})[entry.number] = entry
         self._arm()
 
-    def revoke(self, delay_id: str) -> int:
-        """Drop the messages with this id. Returns their number."""
-        entries = self._by_id.pop(delay_id, {})
-        for entry in entries.values():
+    def revoke(self, delay_id: str) -> Steps[int]:
+        """Drop the messages with this id, in steps. Returns their number."""
+        count = 0
+        for entry in tuple(self._by_id.get(delay_id, {}).values()):
+            if entry.message is None or self.deleted:
+                continue  # it has left since
+            self._forget_id(entry)
             self._drop(entry)
+            count += 1
+            if not count % REVOKED:
+                self._arm()
+                yield
         self._arm()
-        return len(entries)
+        return count
 
     def revoke_entry(self, entry: Delayed) -> bool:
         """Drop one message. Returns False when it has left already."""

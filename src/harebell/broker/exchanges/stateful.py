@@ -6,7 +6,7 @@ makes the state of an exchange; that of a durable delayed exchange is recovered 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from harebell.broker.store.store import Store
 from harebell.errors import PreconditionFailed
 from harebell.routing import Route
 from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
+from harebell.routing.steps import Steps
 
 __all__ = ["StatefulExchanges"]
 
@@ -58,15 +59,15 @@ class StatefulExchanges:
                 delays.use_journal(journal, suspect=self._store.suspect)
         return delays
 
-    def revoke(self, exchange: str, message_id: str) -> int:
-        """Drop the messages that a delayed exchange holds under this id. Returns their number."""
+    def revoke(self, exchange: str, message_id: str) -> Steps[int]:
+        """Drop the messages that a delayed exchange holds under this id, in steps. Returns their number."""
         vhost = self._vhost
         if not isinstance(vhost.router.exchange(exchange), DelayedMessageExchange):
             raise PreconditionFailed(f"exchange '{exchange}' in vhost '{vhost.name}' delays no messages")
         delays = self.delays.get(exchange)
-        return 0 if delays is None else delays.revoke(message_id)
+        return 0 if delays is None else (yield from delays.revoke(message_id))
 
-    def history_of(self, name: str) -> Iterable[Message]:
+    def history_of(self, name: str) -> Collection[Message]:
         """The messages of a recent-history exchange, for a queue that is being bound to it."""
         history = self._histories.get(name)
         return () if history is None else history.messages

@@ -24,6 +24,7 @@ from harebell.protocol.v091 import FieldValue
 from harebell.routing import definitions as records
 from harebell.routing.definitions import Permission, TopicPermission
 from harebell.routing.policies import ApplyTo, Policy
+from harebell.routing.steps import complete
 
 __all__ = ["Administration"]
 
@@ -248,7 +249,7 @@ class Administration(ABC):
         The id is the message's header `x-delay-id`, or else its property message_id. Raises NotFound for an unknown
         exchange or vhost; PreconditionFailed for an exchange that is not a delayed one.
         """
-        count = self._vhost(vhost).revoke_delayed(exchange, message_id)
+        count = complete(self._vhost(vhost).revoke_delayed(exchange, message_id))
         self.node.batch.end()
         return count
 

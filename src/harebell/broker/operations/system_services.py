@@ -165,11 +165,11 @@ def _change_queue(connection: Requester, request: BaseContent) -> bytes:
     return _json({"queue": name, "arguments": queue.arguments})
 
 
-def _revoke(connection: Requester, request: BaseContent) -> bytes:
+def _revoke(connection: Requester, request: BaseContent) -> Steps[bytes]:
     """Drop delayed messages; it needs the permission to publish to the exchange."""
     exchange, message_id = _asked(request, exchange=str, id=str)
     connection.access.publish(exchange, "")
-    return _json({"revoked": connection.vhost.revoke_delayed(exchange, message_id)})
+    return _json({"revoked": (yield from connection.vhost.revoke_delayed(exchange, message_id))})
 
 
 def _administer(connection: Requester, request: BaseContent) -> Steps[bytes]:

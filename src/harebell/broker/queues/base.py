@@ -180,6 +180,11 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
     def can_deliver(self, message: Message) -> bool:
         """Whether the message, published now, would go to a consumer at once."""
 
+    @property
+    def asks_all(self) -> bool:
+        """Whether each message that comes is offered to all consumers in turn, so that many messages take long."""
+        return False
+
     def refused(self, position: int) -> None:
         """Count a consumer whose frames the message at `position` does not fit; the message comes back by `requeue`."""
 

@@ -50,6 +50,7 @@ from harebell.broker.store.queue_log.journal import Journal
 from harebell.protocol.v091 import Table
 from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing import Reason
+from harebell.routing.exchanges.exchange import CHEAP
 from harebell.routing.settings import QueueSettings
 from harebell.routing.steps import Steps, complete
 
@@ -319,14 +320,14 @@ class ClassicQueue(Queue):
     def can_deliver(self, message: Message) -> bool:
         self.deliver()
         if self.selecting is not None:
-            return self.selecting.taker(self.consumers, Held(message, self.contents.end)) is not None
+            return self._taker(self.selecting, Held(message, self.contents.end)) is not None
         return not self.message_count and self.consumers.any_room
 
     def attempt_delivery(self, held: Held) -> bool:
         """Deliver a message that cannot wait, if a consumer is ready and no message is before it."""
         self.deliver()
         if self.selecting is not None:
-            consumer = self.selecting.taker(self.consumers, held)
+            consumer = self._taker(self.selecting, held)
         else:
             turn = None if self.message_count else self.consumers.next()
             consumer = None if turn is None else turn[0]
@@ -334,6 +335,16 @@ class ClassicQueue(Queue):
             return False
         consumer.redeliver(held)
         return True
+
+    def _taker(self, selecting: Selecting, held: Held) -> Consumer | None:
+        consumer, cost = selecting.taker(self.consumers, held)
+        if cost > CHEAP:
+            self.batch.slices.input_share.charge(cost)
+        return consumer
+
+    @property
+    def asks_all(self) -> bool:
+        return self.selecting is not None and self.settings.message_ttl == 0
 
     def drop(self, held: Held, reason: Reason) -> None:
         """Remove a message without an acknowledgement: dead-letter it by the queue's settings."""

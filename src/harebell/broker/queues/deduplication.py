@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from harebell.broker.message import Message
@@ -22,6 +23,20 @@ __all__ = ["Duplicates"]
 
 DEFAULT_HEADER: Final = "x-deduplication-header"
 DEFAULT_CACHE_SIZE: Final = 128  # LavinMQ's
+MANY: Final = 512  # keys, of which more are not freed at once
+
+
+class Forgotten:
+    """Keys that are not remembered any more, as a container whose content is freed in steps."""
+
+    def __init__(self, keys: OrderedDict[str, int]) -> None:
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def pop(self) -> object:
+        return self._keys.popitem()
 
 
 class Duplicates(QueueDecorator):
@@ -29,8 +44,13 @@ class Duplicates(QueueDecorator):
 
     per_message = True
 
-    def __init__(self, settings: Callable[[], QueueSettings], now: Callable[[], int]) -> None:
-        self._settings, self._now = settings, now
+    def __init__(
+        self,
+        settings: Callable[[], QueueSettings],
+        now: Callable[[], int],
+        discard: Callable[[Forgotten], object] = lambda keys: None,
+    ) -> None:
+        self._settings, self._now, self._discard = settings, now, discard
         self._seen: OrderedDict[str, int] = OrderedDict()  # key -> time of its last message
         self._header: str | None = None  # None: nothing is remembered
         self.settings_changed()
@@ -40,18 +60,30 @@ class Duplicates(QueueDecorator):
         """The decorator of a queue that was declared with deduplication."""
         if not queue.settings.message_deduplication or not isinstance(queue, ClassicQueue):
             return None
-        return cls(lambda: queue.settings, queue.timers.now)
+        return cls(lambda: queue.settings, queue.timers.now, queue.batch.slices.discard)
 
     def settings_changed(self) -> None:
         """Apply other limits to the keys, remembered ones included; another header drops them all."""
         settings = self._settings()
         header = DEFAULT_HEADER if settings.deduplication_header is None else settings.deduplication_header
         if not settings.message_deduplication or header != self._header:
-            self._seen.clear()
+            self._forget(0)
         self._header = header if settings.message_deduplication else None
         self._size = DEFAULT_CACHE_SIZE if settings.cache_size is None else settings.cache_size
         self._ttl = settings.cache_ttl
-        while len(self._seen) > self._size:
+        self._forget(self._size)
+
+    def deleted(self) -> None:
+        """Free the keys of a queue that is deleted."""
+        self._forget(0)
+
+    def _forget(self, size: int) -> None:
+        """Forget all but the newest keys. Where few are left of many, the others are freed in steps."""
+        if len(self._seen) > max(2 * size, MANY):
+            newest = list(islice(reversed(self._seen.items()), size))
+            old, self._seen = self._seen, OrderedDict(reversed(newest))
+            self._discard(Forgotten(old))
+        while len(self._seen) > size:
             self._seen.popitem(last=False)
 
     def judge(self, message: Message) -> Verdict:

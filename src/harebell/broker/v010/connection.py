@@ -109,13 +109,13 @@ class Connection(BaseConnection[Happening]):
             self.has_output(0)
         return whole, stop
 
-    def process(self, events: Sequence[tuple[int, Happening]]) -> None:
+    def process_events(self, events: Sequence[tuple[int, Happening]]) -> None:
         rest = self.events = iter(events)
         self._slice_ends = 0.0
-        self.batch.slices.input_share.begin()
         while (found := self._process()) is not None:
             number, transfers = found
             self.events = chain(((number, content) for content in transfers.contents()), rest)
+            self.channels[number].publisher.spend_effort()
 
     def _process(self) -> tuple[int, Transfers] | None:
         """Process the events up to transfers that have to be executed one by one, which are returned."""

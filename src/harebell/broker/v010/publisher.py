@@ -169,6 +169,7 @@ class Publisher:
         self._known: dict[tuple[bytes, bytes], Known] = {}
         self._shapes: dict[tuple[bytes, tuple[bytes, ...]], Known] = {}
         self._recent: dict[bytes, Known] = {}  # the last of these by its command
+        self._effort = 0  # of routes, not counted yet
         self._topology = session.vhost.router.version
 
     def publish(self, number: int, content: Content) -> None:
@@ -183,6 +184,7 @@ class Publisher:
             known = self._recent.get(content.command)
             if known is None or known.shapes is None or not known.shapes[0].fits(frames):
                 known, content = self._read(content, size)
+                self.spend_effort()
                 if known is None:
                     session.completions.add(number, COMPLETE, stored=False)  # the rest of the message is to come
                     return
@@ -232,6 +234,8 @@ class Publisher:
                 return None  # the first one raises it again, when its turn comes
         if known is None or not known.exact or not known.target.alike:
             return None
+        if any(isinstance(queue, Queue) and queue.asks_all for queue in known.target.queues):
+            return None
         if transfers.heads is not None and (
             known.shapes is None or not all(map(known.shapes[0].fits, transfers.heads))
         ):
@@ -240,6 +244,7 @@ class Publisher:
 
     def publish_run(self, number: int, known: Known, transfers: Transfers) -> None:
         """Execute transfers, with the numbers from `number` on, of which that is known."""
+        self.spend_effort()
         session, target, form, channel = self._session, known.target, known.form, transfers.channel
         address, bodies, heads = target.address, transfers.bodies, transfers.heads
         count, stored, queues = len(bodies), target.stored, target.queues
@@ -267,6 +272,12 @@ class Publisher:
             done = number + place + 1
         if done < number + count:
             session.completions.add_run(done, number + count - 1, _outcome(target, True), stored=stored)
+
+    def spend_effort(self) -> None:
+        """Count what it took to find the routes since the last time, where that was much."""
+        if self._effort:
+            effort, self._effort = self._effort, 0
+            self._session.spend(effort)
 
     def _is_local(self, sink: Sink) -> bool:
         """Whether the queue takes no messages of this connection, which has it for itself."""
@@ -374,6 +385,7 @@ class Publisher:
             target = Target(command, properties, (), service=Service(session, key))
         else:
             route = vhost.router.route(exchange, key)
+            self._effort += route.effort
             queues = tuple(vhost.queues[name] for name in route.queues)
             by_message = vhost.router.exchange(exchange).depends_on is Dependence.MESSAGE
             target = Target(command, properties, queues, per_message=not route.cacheable or by_message)
@@ -467,6 +479,8 @@ class Publisher:
             keys = (target.address.routing_key,)
             properties, _ = properties_of(content)
             route = self._route(target, keys, properties, content)
+            if route.effort:
+                self._session.spend(route.effort)
             queues = (*target.direct, *(vhost.queues[name] for name in route.queues))
             numbered = not route.delayed and not route.remembered and keeps_numbers(queues)
         mark = self._session.survival.mark(number, numbered) if target.stored else b""

@@ -10,7 +10,7 @@ then. For the model it is an ordinary queue with an owner, so that a durable one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from harebell.broker.audit import Origin, performed
@@ -33,10 +33,12 @@ from harebell.errors import (
     WrongArgument,
 )
 from harebell.protocol.conversion.field_values import to_map, to_table
-from harebell.protocol.v010 import Command, Map, commands as c, structs as s
+from harebell.protocol.v010 import Command, Map, Struct, commands as c, structs as s
 from harebell.protocol.v091 import Table
 from harebell.routing import Exchange, to_queue
+from harebell.routing.exchanges.exchange import Binding
 from harebell.routing.qpid_arguments import ALTERNATE, is_qpid
+from harebell.routing.steps import Steps, complete
 from harebell.routing.table_values import canonical
 
 __all__ = ["HANDLERS", "Topology", "table_of"]
@@ -44,6 +46,7 @@ __all__ = ["HANDLERS", "Topology", "table_of"]
 RESERVED: Final = ("amq.", "qpid.")
 X_MATCH: Final = "x-match"
 BY_NAME: Final = (NO_LOCAL, ALTERNATE)
+COMPARED: Final = 512  # bindings compared in one step
 
 
 class Deleting(Protocol):
@@ -68,6 +71,7 @@ class TopologySession(Owner, Protocol):
         """Execute a long command in slices; the connection's input waits until that is done."""
 
     def complete(self, low: int, high: int) -> None: ...
+    def result(self, number: int, result: Struct) -> None: ...
 
 
 def table_of(arguments: Map | None, what: str, known: Callable[[str], bool] = lambda _: False) -> Table:
@@ -177,8 +181,18 @@ class Topology:
         if exchange.type == "headers" and X_MATCH not in arguments:
             raise InternalError("exchange.bind: a binding to a headers exchange needs x-match")
         self._session.access.bind("bind", exchange.name, to_queue(queue.name), command.binding_key)
-        self._vhost.bind(exchange.name, to_queue(queue.name), command.binding_key, arguments, user=self._session.user)
-        return None
+        work = self._vhost.binding(
+            exchange.name, to_queue(queue.name), command.binding_key, arguments, user=self._session.user
+        )
+        if not self._vhost.is_long_to_bind(exchange.name):
+            complete(work)
+            return None
+        self._work(number, command, self._binding(number, work))
+        return LATER
+
+    def _binding(self, number: int, work: Steps[None]) -> Work:
+        yield from work
+        self._session.complete(number, number)
 
     def _exchange_unbind(self, number: int, command: c.ExchangeUnbind) -> Outcome:
         exchange, queue = self._ends(command.exchange, command.queue, "exchange.unbind")
@@ -189,15 +203,15 @@ class Topology:
         ]  # fmt: skip
         if not found:
             raise NotFound(f"queue '{queue.name}' is not bound to '{exchange.name}' by '{command.binding_key}'")
-        for binding in found:
-            self._vhost.unbind(
-                exchange.name,
-                to_queue(queue.name),
-                binding.binding_key,
-                cast("Table", dict(binding.arguments)),
-                user=self._session.user,
-            )
-        return None
+        self._work(number, command, self._unbinding(number, found))
+        return LATER
+
+    def _unbinding(self, number: int, bindings: list[Binding]) -> Work:
+        for each in bindings:
+            arguments, user = cast("Table", dict(each.arguments)), self._session.user
+            self._vhost.unbind(each.source, each.destination, each.binding_key, arguments, user=user)
+            yield
+        self._session.complete(number, number)
 
     def _exchange_bound(self, number: int, command: c.ExchangeBound) -> Outcome:
         router, result = self._vhost.router, s.ExchangeBoundResult()
@@ -206,19 +220,15 @@ class Topology:
         result.queue_not_found = bool(queue) and queue not in self._vhost.queues
         if result.exchange_not_found or result.queue_not_found:
             return result
-        found = tuple(router.exchange(name).bindings())
-        if queue:
-            of_queue = [each for each in found if each.destination == to_queue(queue)]
-            result.queue_not_matched = not of_queue
-            found = tuple(of_queue) or found
-        if key is not None:
-            by_key = [each for each in found if each.binding_key == key]
-            result.key_not_matched = not by_key
-            found = tuple(by_key) or found
-        if command.arguments:
-            wanted = to_table(command.arguments)[0]
-            result.args_not_matched = not any(_contains(each.arguments, wanted) for each in found)
-        return result
+        bindings = tuple(router.exchange(name).bindings())
+        steps = _compared(result, bindings, queue, key, to_table(command.arguments or {})[0])
+        if len(bindings) <= COMPARED:
+            return complete(steps)
+        self._session.work(number, command, self._answering(number, steps))
+        return LATER
+
+    def _answering(self, number: int, steps: Steps[s.ExchangeBoundResult]) -> Work:
+        self._session.result(number, (yield from steps))
 
     def _exchange(self, name: str) -> Exchange:
         if not self._vhost.router.has_exchange(name):
@@ -343,6 +353,31 @@ class Topology:
         if not name:
             raise IllegalArgument(f"{command}: the name of a queue is needed")
         return name
+
+
+def _compared(
+    result: s.ExchangeBoundResult, found: Sequence[Binding], queue: str | None, key: str | None, wanted: Table
+) -> Steps[s.ExchangeBoundResult]:
+    """Compare bindings with what exchange.bound asks for. Returns the result, completed."""
+    if queue:
+        of_queue = yield from _those(found, lambda each: each.destination == to_queue(queue))
+        result.queue_not_matched = not of_queue
+        found = of_queue or found
+    if key is not None:
+        by_key = yield from _those(found, lambda each: each.binding_key == key)
+        result.key_not_matched = not by_key
+        found = by_key or found
+    if wanted:
+        result.args_not_matched = not (yield from _those(found, lambda each: _contains(each.arguments, wanted)))
+    return result
+
+
+def _those(bindings: Sequence[Binding], wanted: Callable[[Binding], bool]) -> Steps[list[Binding]]:
+    found: list[Binding] = []
+    for start in range(0, len(bindings), COMPARED):
+        found += filter(wanted, bindings[start : start + COMPARED])
+        yield
+    return found
 
 
 def _contains(table: Mapping[str, object], wanted: Mapping[str, object]) -> bool:

@@ -102,12 +102,10 @@ class Connection(BaseConnection[Grouped]):
             self.has_output(0)
         return data, at
 
-    def process(self, events: Sequence[tuple[int, Grouped]]) -> None:
-        """Process the events, until `flush` finds that the client does not take its output."""
+    def process_events(self, events: Sequence[tuple[int, Grouped]]) -> None:
         if self.vhost.router.version != self._targets.topology:
             self._targets.forget(self.vhost.router.version)
         channels, self.events, stopwatch, end = self.channels, iter(events), self.batch.slices.stopwatch, 0.0
-        self.batch.slices.input_share.begin()
         for number, event in self.events:
             channel = channels.get(number)
             try:
@@ -152,6 +150,7 @@ class Connection(BaseConnection[Grouped]):
         events, contents = self.events, iter(run.contents)
         self.events = chain(zip(repeat(number), contents), events)
         try:
+            channel.publisher.spend_effort()
             for content in contents:
                 channel.publisher.publish(content)
                 if self.vhost.router.version != self._targets.topology:

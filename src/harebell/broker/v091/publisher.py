@@ -117,12 +117,13 @@ class Target:
 class Publisher:
     """The publisher of one channel. `confirms` is set by confirm.select, `transaction` by tx.select."""
 
-    __slots__ = ("_channel", "_connection", "_known", "_targets", "confirms", "transaction")
+    __slots__ = ("_channel", "_connection", "_effort", "_known", "_targets", "confirms", "transaction")
 
     def __init__(self, channel: PublisherChannel) -> None:
         self._channel = channel
         self._connection = channel.connection
         self._targets: dict[bytes, Target] = {}
+        self._effort = 0  # of routes, not counted yet
         self._known: dict[bytes, int | None] = {}  # properties without effect but an expiration -> that expiration
         self.confirms: Confirms | None = None
         self.transaction: list[tuple[Target, Message, tuple[Sink, ...]]] | None = None
@@ -132,6 +133,7 @@ class Publisher:
         target = self._targets.get(content.method)
         if target is None:
             target = self._resolve(content)
+            self.spend_effort()
         if target.per_message and target.narrowed is not None:
             target = self._narrow(target, target.narrowed, content)
         content.method = target.method  # the same bytes, but one copy of them
@@ -175,12 +177,15 @@ class Publisher:
             target = self._resolve(contents[0])
         if target.per_message or target.apart or self.transaction is not None:
             return False
+        self.spend_effort()
         found, ttl = SIZE_AND_FLAGS.unpack_from(frames), None
         if found != NO_PROPERTIES and found != DELIVERY_MODE_ONLY:
             ttl = self._known.get(frames[FLAGS_AT : 7 + found[0]], _UNKNOWN)
-            if ttl == _UNKNOWN:
+            if ttl == _UNKNOWN or ttl == 0:
                 return False
         address, method, queues = target.address, target.method, target.queues
+        if any(isinstance(queue, Queue) and queue.asks_all for queue in queues):
+            return False
         for content in contents:
             content.method = method
         if ttl is None:
@@ -199,6 +204,12 @@ class Publisher:
         if self.confirms is not None:
             self.confirms.add_run(len(messages), refused, target.stored)
         return True
+
+    def spend_effort(self) -> None:
+        """Count what it took to find the routes since the last time, where that was much."""
+        if self._effort:
+            effort, self._effort = self._effort, 0
+            self._connection.spend(effort)
 
     def _publish_apart(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> None:
         """Publish a message that must not wait, or that has many queues, none, or queues of its own."""
@@ -295,6 +306,7 @@ class Publisher:
             target = Target(content.method, publish, (), service=Service(self._connection, publish.routing_key))
         else:
             route = vhost.router.route(publish.exchange, publish.routing_key)
+            self._effort += route.effort
             queues = tuple(vhost.queues[name] for name in route.queues)
             target = Target(content.method, publish, queues, cacheable=route.cacheable)
             if vhost.router.exchange(publish.exchange).depends_on is Dependence.MESSAGE:
@@ -317,6 +329,7 @@ class Publisher:
         if self._targets.get(content.method) is not target:
             return target  # the cache was full and has been emptied
         route = self._route(target, (target.address.routing_key,), content.decode_properties(), content)
+        self.spend_effort()
         publish = content.decode_method()
         if not route.by_headers or not isinstance(publish, BasicPublish):
             target.narrowed = None
@@ -367,6 +380,7 @@ class Publisher:
         if copies or target.per_message:
             keys = (target.address.routing_key, *copies)
             route = self._route(target, keys, properties, content)
+            self.spend_effort()
             queues = (*target.direct, *(self._connection.vhost.queues[name] for name in route.queues))
         if "BCC" in headers:
             properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
@@ -415,13 +429,15 @@ class Publisher:
 
     def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:
         headers: Table = properties.headers or {}
-        return self._connection.vhost.router.route_keys(
+        route = self._connection.vhost.router.route_keys(
             target.address.exchange,
             keys,
             lambda: headers,
             lambda: hashed_properties(properties),
             lambda: whole_message(properties, content.body),
         )
+        self._effort += route.effort
+        return route
 
     def _return(self, target: Target, content: BaseContent, why: type[AmqpError]) -> None:
         """Return a message that reached no queue, before its confirm, as RabbitMQ does."""

@@ -19,6 +19,7 @@ from harebell.errors import NotFound, PreconditionFailed
 from harebell.protocol.v091 import methods as m
 from harebell.routing import to_exchange, to_queue
 from harebell.routing.naming import generated_queue_name
+from harebell.routing.steps import Steps, complete
 
 __all__ = ["HANDLERS", "Topology"]
 
@@ -69,10 +70,8 @@ class Topology:
         name = _stripped(method.exchange)
         self._connection.access.delete_exchange(name)
         if method.if_unused:
-            self._vhost.delete_exchange(name, if_unused=True, user=self._connection.user)
-            self._exchange_deleted(method.no_wait)
-        else:
-            self._work(method, self._delete_exchange(name, method.no_wait))
+            self._vhost.check_unused(name)
+        self._work(method, self._delete_exchange(name, method.no_wait))
 
     def _delete_exchange(self, name: str, no_wait: bool) -> Work:
         yield from self._vhost.deleting_exchange(name, user=self._connection.user)
@@ -141,7 +140,14 @@ class Topology:
         queue, router = self._vhost.queues.get(name), self._vhost.router
         if queue is not None and router.has_exchange(source):
             queue.check_access(self._connection)  # a missing object is reported first, as in RabbitMQ
-        self._vhost.bind(source, to_queue(name), key, method.arguments, user=self._connection.user)
+        work = self._bind(source, name, key, method)
+        if self._vhost.is_long_to_bind(source):
+            self._work(method, work)
+        else:
+            complete(work)
+
+    def _bind(self, source: str, queue: str, key: str, method: m.QueueBind) -> Steps[None]:
+        yield from self._vhost.binding(source, to_queue(queue), key, method.arguments, user=self._connection.user)
         if not method.no_wait:
             self._channel.reply(m.QueueBindOk())
 

@@ -28,6 +28,7 @@ from typing import Final
 
 from harebell.errors import PreconditionFailed
 from harebell.routing.exchanges.exchange import (
+    CHEAP,
     Binding,
     BindingIdentity,
     Dependence,
@@ -42,6 +43,8 @@ __all__ = ["HASH_PROPERTIES", "ConsistentHashExchange", "Draw", "ModulusHashExch
 HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 MAX_WEIGHT_DIGITS: Final = 100  # a shortstr may hold 255 digits; a weight must stay what a float can compare
+
+LISTED: Final = 64  # destinations that are listed in about a microsecond
 
 _INTEGER: Final = pattern(r"[+-]?\d+", ASCII)
 _MASK: Final = 2**64 - 1
@@ -65,6 +68,8 @@ class ConsistentHashExchange(Exchange):
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         value = routing_keys[0] if self._by is None else table.get(self._by)
         hashed = _hash(repr(canonical(value)))
+        if len(self._bidders) > CHEAP:
+            self.effort += len(self._bidders)
         winner: tuple[Destination, ...] = ()
         highest = 0.0
         for destination, (seed, weight) in self._bidders.items():
@@ -112,6 +117,7 @@ class ModulusHashExchange(FanoutExchange):
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
         there = tuple(self.destinations)
+        self.effort += len(there) // LISTED
         return (there[_hash(routing_keys[0]) % len(there)],) if there else ()
 
 

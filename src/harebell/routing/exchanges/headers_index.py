@@ -59,11 +59,16 @@ class HeadersMatch:
 
     @property
     def clues(self) -> tuple[Clue, ...] | None:
-        """The clues of which every message that matches has at least one; None when one without any may match."""
+        """What a message that matches has: all of it (`needs_all`), or else at least one.
+
+        None when a message without any may match.
+        """
         clues = (*self._values, *((name, None) for name in self._present))
-        if self._all:
-            return clues[:1] or None
-        return clues
+        return clues or (None if self._all else ())
+
+    @property
+    def needs_all(self) -> bool:
+        return self._all
 
     def matches(self, headers: Table) -> bool:
         """True when the headers satisfy the arguments."""
@@ -78,15 +83,22 @@ class HeadersMatch:
 
 
 class HeadersIndex(Generic[T]):
-    """The arguments of many bindings, each with a value; `match` finds the values by a message's headers."""
+    """The arguments of many bindings, each with a value; `match` finds the values by a message's headers.
 
-    __slots__ = ("_added", "_always", "_by_clue", "_entries", "_wanted")
+    Of a binding that needs all its clues, the index has the one that the fewest others have: many bindings that agree
+    in one argument and differ in another are found by the latter. `tried` is the number of bindings that the last match
+    looked at.
+    """
+
+    __slots__ = ("_added", "_always", "_by_clue", "_clues", "_entries", "_wanted", "tried")
 
     def __init__(self) -> None:
         self._entries: dict[Hashable, tuple[int, HeadersMatch, T]] = {}
         self._by_clue: dict[Clue, dict[Hashable, None]] = {}
         self._always: dict[Hashable, None] = {}
+        self._clues: dict[Hashable, tuple[Clue, ...]] = {}  # those in `_by_clue` of each entry
         self._wanted: dict[str, int] = {}  # name of a header -> number of entries with one of its values as a clue
+        self.tried = 0
         self._added = 0  # counts every `add`: an entry's number decides its place in the result of `match`
 
     def add(self, key: Hashable, arguments: Table, value: T) -> None:
@@ -94,17 +106,22 @@ class HeadersIndex(Generic[T]):
         match = HeadersMatch(arguments)
         self._entries[key] = (self._added, match, value)
         self._added += 1
-        if match.clues is None:
+        clues = match.clues
+        if clues is None:
             self._always[key] = None
-        for clue in match.clues or ():
+            clues = ()
+        elif match.needs_all:
+            clues = (min(clues, key=self._rivals),)
+        self._clues[key] = clues
+        for clue in clues:
             self._by_clue.setdefault(clue, {})[key] = None
             if clue[1] is not None:
                 self._wanted[clue[0]] = self._wanted.get(clue[0], 0) + 1
 
     def remove(self, key: Hashable) -> None:
-        _, match, _ = self._entries.pop(key)
+        del self._entries[key]
         self._always.pop(key, None)
-        for clue in match.clues or ():
+        for clue in self._clues.pop(key):
             del self._by_clue[clue][key]
             if not self._by_clue[clue]:
                 del self._by_clue[clue]
@@ -120,7 +137,10 @@ class HeadersIndex(Generic[T]):
             candidates.update(self._by_clue.get((name, None), {}))
             if name in self._wanted:
                 candidates.update(self._by_clue.get((name, canonical(value)), {}))
-        entries = self._entries
+        entries, self.tried = self._entries, len(candidates)
         found = [entry for key in candidates if (entry := entries[key])[1].matches(headers)]
         found.sort(key=lambda entry: entry[0])
         return tuple(value for _, _, value in found)
+
+    def _rivals(self, clue: Clue) -> int:
+        return len(self._by_clue.get(clue, ()))

@@ -82,7 +82,12 @@ class DelayedMessageExchange(Exchange):
         return value if isinstance(value, int) and 0 < value <= MAX_DELAY else 0
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
-        return self.inner.match(routing_keys, table)
+        inner = self.inner
+        found = inner.match(routing_keys, table)
+        if inner.effort:
+            self.effort += inner.effort
+            inner.effort = 0
+        return found
 
     def _begin(self) -> None:
         """Nothing: the inner exchange has the index."""

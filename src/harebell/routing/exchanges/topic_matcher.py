@@ -65,9 +65,10 @@ class TopicMatcher(Generic[T]):
     """Patterns with values; `match` gives the values whose patterns match a key, each once, oldest pattern first.
 
     `cells` is the size of the automaton built so far, `patterns` the number of distinct (pattern, value) pairs.
+    `effort` grows with the nodes of the states that had to be built; the caller may set it to 0.
     """
 
-    __slots__ = ("_arrivals", "_known", "_max_cells", "_root", "_start", "_states", "cells", "patterns")
+    __slots__ = ("_arrivals", "_known", "_max_cells", "_root", "_start", "_states", "cells", "effort", "patterns")
 
     def __init__(self, patterns: Iterable[tuple[str, T]] = (), *, max_cells: int = MAX_DFA_CELLS) -> None:
         self._root: _Node[T] = _Node(loops=False)
@@ -76,7 +77,7 @@ class TopicMatcher(Generic[T]):
         self._start: _State[T] | None = None
         self._max_cells = max_cells
         self._arrivals = 0
-        self.cells = 0
+        self.cells = self.effort = 0
         self.patterns = 0
         for pattern, value in patterns:
             self.add(pattern, value)
@@ -173,6 +174,7 @@ class TopicMatcher(Generic[T]):
 
     def _step(self, state: _State[T], word: str) -> _State[T]:
         """The state after `word`, to which this adds a transition; the caller found none."""
+        self.effort += 1 + len(state.nodes)
         if self.cells >= self._max_cells:
             self._forget()  # the local `state` stays alive until the key is matched
         # In a key, "*" and "#" are plain words that no pattern has.
@@ -205,6 +207,7 @@ class TopicMatcher(Generic[T]):
                 closed.add(node)
                 node = node.children.get(_WORDS)
         nodes = frozenset(closed)
+        self.effort += len(nodes)
         state = self._states.get(nodes)
         if state is None:
             state = self._states[nodes] = _State(nodes)

@@ -193,15 +193,22 @@ class Selecting:
                 break
         return run, looked
 
-    def taker(self, consumers: Consumers, held: Held) -> Consumer | None:
-        """The consumer that would get a message that comes now: it has room, wants it, and no other one before it."""
-        facts, others = HeldFacts(held, self._timers), self.count
+    def taker(self, consumers: Consumers, held: Held) -> tuple[Consumer | None, int]:
+        """The consumer that would get a message that comes now, and what it costs in a share to find it.
+
+        It has room, wants the message, and no other one before that.
+        """
+        facts, others, cost = HeldFacts(held, self._timers), self.count, 0
         for level in consumers.levels():
             for consumer in level:
-                wants = not others if consumer.selector is None else consumer.selector.wants(facts)
+                selector = consumer.selector
+                if selector is None:
+                    cost, wants = cost + 1, not others
+                else:
+                    cost, wants = cost + LOOKED + selector.steps // STEPS, selector.wants(facts)
                 if wants and consumer.room() > 0:
-                    return consumer
-        return None
+                    return consumer, cost
+        return None, cost
 
     def facts_of(self, held: Held) -> HeldFacts:
         facts = self._facts.get(held)

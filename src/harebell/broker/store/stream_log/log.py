@@ -109,6 +109,7 @@ class StreamLog:
         self._awaiting: deque[tuple[int, int]] = deque()  # (ticket, offset after what it covers)
         self._ticket = 0
         self._handed = self._done = 0  # how much the thread that syncs was given to do, and has done
+        self._rolled_at = 0  # the number in `_handed` of the last segment that it was to begin
         self._segments: list[_Segment] = []
         try:
             names = files.listdir(str(path))
@@ -167,7 +168,7 @@ class StreamLog:
         rest = b"".join((_pack_rest(offset % MARKS + 1 << 48 | timestamp, width), address, number, *frames))
         segment = self._segments[-1]
         position = segment.size + self._buffered_bytes
-        if position >= self.segment_bytes and position:
+        if position >= self.segment_bytes and position and (self._done >= self._rolled_at or position >= SEGMENT_BYTES):
             self.flush()
             segment = self._roll()
             position = 0
@@ -206,6 +207,9 @@ class StreamLog:
     def _roll(self) -> _Segment:
         """Begin another segment, with nothing in it before this one is on disk: a power cut leaves no gap between them.
 
+        That takes two syncs, for which the confirms of all publishers wait. So a small segment becomes larger than it
+        should be while that thread is busy with the one before.
+
         The thread that syncs sees to that, and writes what comes meanwhile: nobody waits for the disk.
         """
         before = self._segments[-1]
@@ -213,6 +217,7 @@ class StreamLog:
         self._segments.append(segment)
         self.rolled = True
         if self._commit.enabled:
+            self._rolled_at = self._handed + 1
             self._hand(segment, partial(self._begin, before if self._ticket > self._commit.synced else None, segment))
         else:
             self._files.replace(segment.path + _UNNAMED, segment.path)
