@@ -87,7 +87,6 @@ class Channel:
         self._unnumbered = 0  # publications without confirms, but for the unyielded ones
         self._on_orphan: OnOrphan = "raise"
         self._on_nack: OnNack = "raise"
-        self._confirm = False  # whether the wire channel was told to confirm
         self._confirmations: Confirmations | None = None
         self.chains = chains
         self.requests = Requests(connection.availability, transport, core)
@@ -398,14 +397,20 @@ class Channel:
                    "retry": publish it again, after pauses of up to 10 s; "park": set it aside, too
 
         Both hold for whatever method publishes. A publication keeps its tag when it is published again.
+
+        What is published once this was written to the transport is confirmed, before the answer as well. A call that is
+        cancelled, or whose time is over, after that has put the channel into this mode all the same.
         """
         for name, given in (("on_orphan", on_orphan), ("on_nack", on_nack)):
             if given not in ("raise", "retry", "park"):
                 raise errors.InvalidArgument(f"{name}={given!r}: raise, retry or park is needed")
-        await self._call(m.ConfirmSelect(), timeout)
-        self._confirm = True
-        self._on_orphan, self._on_nack = on_orphan, on_nack
-        self.recovery.keep(on_orphan, on_nack, self.parked)
+
+        def written() -> None:
+            self.requests.confirming = True
+            self._on_orphan, self._on_nack = on_orphan, on_nack
+            self.recovery.keep(on_orphan, on_nack, self.parked)
+
+        await self.requests.ask(m.ConfirmSelect(), timeout, written)
 
     async def publish(
         self,
@@ -518,7 +523,7 @@ class Channel:
         Waits while the broker or the transport takes nothing, or there is no connection.
         LocalProtocolError unless confirms are on and `confirmations` was asked for.
         """
-        if self._confirmations is None or not self._confirm:
+        if self._confirmations is None or not self.requests.confirming:
             raise errors.LocalProtocolError("send() needs `await confirm_select()` and `confirmations()` before it")
         raw, body = encoded(message)
         core, transport = self.core, self.transport
@@ -739,7 +744,7 @@ def _each(value: str | Sequence[str], count: int) -> Sequence[str]:
 def many_of(channel: Channel, window: int, seconds: float) -> PublishMany:
     """A call of `publish_many`, which the caller takes step by step."""
     batch = AwaitedBatch(parks=channel._on_orphan == "park", parks_nacked=channel._on_nack == "park")
-    return PublishMany(channel.requests, batch, confirming=channel._confirm, window=window, seconds=seconds)
+    return PublishMany(channel.requests, batch, window=window, seconds=seconds)
 
 
 class _Carried:
@@ -753,7 +758,7 @@ class _Carried:
         channel.core, channel.transport, channel._settlement = core, transport, core.settlement
 
     def restored(self, core: ChannelCore) -> None:
-        self._channel._confirm = core.publishes.confirming
+        self._channel.requests.confirming = core.publishes.confirming
 
     def tally(self) -> Tally:
         channel = self._channel

@@ -35,12 +35,9 @@ class PublishMany:
     seconds   what the call may take; `deadline`: its end, in the loop's time
     """
 
-    def __init__(
-        self, requests: Requests, batch: AwaitedBatch, *, confirming: bool, window: int, seconds: float
-    ) -> None:
+    def __init__(self, requests: Requests, batch: AwaitedBatch, *, window: int, seconds: float) -> None:
         requests.check_open()
         self._requests = requests
-        self._confirming = confirming
         self.batch = batch
         self.window = window
         self.seconds = seconds
@@ -79,8 +76,8 @@ class PublishMany:
             raise error from failed
         if isinstance(failed, errors.HarebellError):
             failed.sent = batch.sent
-        failed.add_note(f"publish_many: {batch.sent} publications before this were confirmed" if self._confirming
-                        else f"publish_many: {batch.sent} publications before this were written")  # fmt: skip
+        became = "written" if batch.unnumbered else "confirmed"
+        failed.add_note(f"publish_many: {batch.sent} publications before this were {became}")
         raise failed
 
     def _late(self) -> errors.DeadlineExceeded:
@@ -114,7 +111,7 @@ class PublishMany:
             await self._room()
             until = batch.sent + CHUNK - batch.sent % CHUNK
             if self._requests.core.publishes.confirming:
-                until = min(until, batch.settled + self.window)
+                until = min(until, batch.sent - batch.under_way + self.window)
             more = self.put_some(source, until)
 
     def put_some(self, source: Iterator[Publication], until: int) -> bool:
@@ -123,7 +120,7 @@ class PublishMany:
         It stops after a large one, too, which may be all that the transport likes; not for a thread that steps.
         """
         requests, batch = self._requests, self.batch
-        before = sent = batch.sent
+        sent, unnumbered = batch.sent, batch.unnumbered
         core = requests.core
         publish = core.publish
         expected = batch.next_tag
@@ -137,9 +134,14 @@ class PublishMany:
                 if publication.immediate:
                     flags |= IMMEDIATE
                 tag = publish(raw, body, publication.exchange, publication.routing_key, flags, batch)
-                if tag != expected and tag:
+                if tag == expected:
+                    expected += 1
+                elif tag:
                     batch.numbered(tag, sent)
-                expected = tag + 1
+                    expected = tag + 1
+                else:
+                    unnumbered += 1
+                    expected = -1
                 sent += 1
                 size = len(body)
                 if sent == until or (size >= LARGE_BODY and not requests.transport.stepped):
@@ -147,16 +149,16 @@ class PublishMany:
             return False
         finally:
             batch.sent, batch.next_tag = sent, expected
-            if not core.publishes.confirming:
-                requests.unnumbered += sent - before
+            requests.unnumbered += unnumbered - batch.unnumbered
+            batch.unnumbered = unnumbered
             requests.transport.flush(size)
 
     async def _finish(self) -> None:
         """All were put: wait for the confirms, or for the transport."""
         requests, batch = self._requests, self.batch
-        if self._confirming:
-            requests.transport.expecting()
-            await batch.wait(batch.sent, requests.transport.loop)
+        requests.transport.expecting()
+        await batch.wait(batch.sent - batch.unnumbered, requests.transport.loop)
+        if not batch.unnumbered:
             return
         requests.transport.flush_now()
         if requests.transport.writing_paused or not requests.core.active:
@@ -174,10 +176,10 @@ class PublishMany:
                 yielded = True
                 transport.flush_now()
                 await asyncio.sleep(0)
-            elif core.publishes.confirming and batch.sent - batch.settled >= self.window:
+            elif core.publishes.confirming and batch.under_way >= self.window:
                 # Half of the window at a time: waking for each confirm would cost more than the publishing.
                 transport.expecting()
-                await batch.wait(batch.sent - self.window // 2, transport.loop)
+                await batch.wait(batch.sent - batch.unnumbered - self.window // 2, transport.loop)
             else:
                 transport.expecting()
                 return

@@ -262,7 +262,7 @@ class Channel(ForwardedChannel):
             confirming, sent = inner.core.publishes.confirming, batch.sent + len(part)
             if (
                 not inner.may_publish
-                or (confirming and sent > batch.settled + many.window)
+                or (confirming and batch.under_way + len(part) > many.window)
                 or io.loop.time() > many.deadline
             ):
                 return False

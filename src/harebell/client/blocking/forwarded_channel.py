@@ -231,6 +231,9 @@ class ForwardedChannel(Settler):
                    "retry": publish it again, after pauses of up to 10 s; "park": set it aside, too
 
         Both hold for whatever method publishes. A publication keeps its tag when it is published again.
+
+        What is published once this was written to the transport is confirmed, before the answer as well. A call that is
+        cancelled, or whose time is over, after that has put the channel into this mode all the same.
         """
         self.io.run(self.inner.confirm_select, on_orphan=on_orphan, on_nack=on_nack, timeout=timeout)
 

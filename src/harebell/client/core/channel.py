@@ -165,7 +165,7 @@ class ChannelCore:
         self.consumers: dict[bytes, ConsumerCore] = {}
         self.keeper: Keeper | None = None
         self.active = self.flows = self.ready = self._flowing = True
-        self.held = False
+        self.held = self._confirms_answered = False
         self._engine = connection.engine
         self._known_frames = self.frames.known
         self.settlement = Settlement(self, deliveries, self.frames, connection.engine.send_frame, connection.flush)
@@ -190,6 +190,8 @@ class ChannelCore:
         """Send the slot's request; the reply, or the reason why there is none, will be put into it."""
         self.check_open()
         self.connection.engine.send_method(self.number, slot.request)
+        if isinstance(slot.request, m.ConfirmSelect):  # the broker numbers what follows it, not what follows its answer
+            self.publishes.confirming = True
         self.slots.append(slot)
         self.connection.ask()
 
@@ -442,7 +444,7 @@ class ChannelCore:
         if kind is m.BasicCancelOk:
             self._end_consumer(cast(m.BasicCancel, slot.request).consumer_tag, None)
         elif kind is m.ConfirmSelectOk:
-            self.publishes.confirming = True
+            self._confirms_answered = True
         elif kind is m.ChannelCloseOk:
             self.connection.forget(self)
         elif kind is m.BasicConsumeOk:
@@ -511,7 +513,9 @@ class ChannelCore:
         returned = Returned(content, method.reply_code, method.reply_text, method.exchange, method.routing_key)
         address = self.frames.publish(method.exchange, method.routing_key, MANDATORY)[:-2]  # without flags and end
         self.publishes.returns += 1
-        answered = self.publishes.returned(address, content.raw_properties, returned)
+        # What comes back before the answer to confirm.select was published before it, and has no number.
+        numbered = self._confirms_answered
+        answered = numbered and self.publishes.returned(address, content.raw_properties, returned)
         if self.observer is not None:
             self.observer.returned(returned, _ignore if answered else self._give_returned)
         elif not answered:

@@ -1,7 +1,8 @@
 """What was published on a channel and has no answer yet, over every wire channel that it has had.
 
-A broker numbers the publications of each wire channel from 1 since confirm.select. A program sees one sequence: public
-tag = `offset` + the broker's number. A confirm settles one number, or all up to it; the work is proportional to the
+A broker numbers the publications of each wire channel from 1, beginning with the first behind confirm.select; so does
+this table, whether the answer comes early, late or never. A program sees one sequence: public tag = `offset` + the
+broker's number. A confirm settles one number, or all up to it; the work is proportional to the
 numbers it settles.
 
 The law: whoever waits for a publication is told one end of it, once. `settle`: the broker's confirm, and before it
@@ -57,7 +58,7 @@ class PublishWaiter(Protocol):
 
 
 class Publishes:
-    """The unsettled publications of one channel; `confirming` is set by confirm.select-ok.
+    """The unsettled publications of one channel; `confirming`: confirm.select was sent.
 
     method    the method frame of the last publication
     nacked, orphaned, refused, returns  how many were nacked, may or may not have arrived, were refused with the channel
@@ -277,22 +278,24 @@ class Batch:
     """The ends of many publications, counted; one for a whole publish_many.
 
     sent, settled      how many were published, and how many of these have their end
+    unnumbered         how many were published before confirm.select: these have no tag, and no end is told
     nacked, orphans    the tags of those
     returns, refusals  what came back, and the broker's errors, by tag
     reason             why those are orphans
     parks, parks_nacked  orphaned ones, nacked ones are set aside: they are no failure
-    next_tag           the tag that the next one has when no other publication of the channel comes between
+    next_tag           the tag that the next one has when no other publication of the channel comes between; -1: unknown
     """
 
     __slots__ = (
         "_runs", "nacked", "next_tag", "orphans", "parks", "parks_nacked", "reason", "refusals", "returned_count",
-        "returns", "sent", "settled",
+        "returns", "sent", "settled", "unnumbered",
     )  # fmt: skip
 
     def __init__(self, *, parks: bool = False, parks_nacked: bool = False) -> None:
         self.sent = 0
         self.settled = 0
-        self.next_tag = 0
+        self.unnumbered = 0
+        self.next_tag = -1
         self.nacked: list[int] = []
         self.orphans: list[int] = []
         self.returns: dict[int, Returned | None] = {}
@@ -302,6 +305,11 @@ class Batch:
         self.parks = parks
         self.parks_nacked = parks_nacked
         self._runs: list[tuple[int, int]] = []  # (first tag, its position): all up to the next run follow it
+
+    @property
+    def under_way(self) -> int:
+        """How many are without their end."""
+        return self.sent - self.unnumbered - self.settled
 
     def numbered(self, publish_tag: int, position: int) -> None:
         """From this one on, publish tags and positions go up together."""

@@ -35,7 +35,13 @@ Level = Literal["connection", "channel"]
 
 
 class Requests(Protocol):
-    """What a channel asks its broker with."""
+    """What a channel asks its broker with.
+
+    confirming  the program has put the channel into confirm mode
+    """
+
+    @property
+    def confirming(self) -> bool: ...
 
     async def ask(self, request: m.Method, timeout: float | None) -> Reply: ...
 

@@ -124,6 +124,8 @@ class ChannelRecovery:
 
     def _lost(self, core: ChannelCore, reason: errors.HarebellError) -> bool:
         """The wire channel is gone: whether there will be another one."""
+        if _refuses_confirms(reason):  # a channel that asked again would be closed again
+            self.requests.confirming = False
         goes_on = self._goes_on(core, reason)
         core.publishes.end(reason)
         self.notifications.disconnected(reason, goes_on)
@@ -334,6 +336,13 @@ class ChannelRecovery:
 def _of_channels(backoff: Backoff) -> Backoff:
     """The backoff between openings of one channel: the connection stands, and other calls on the channel wait."""
     return replace(backoff, base=min(backoff.base, MOST_PAUSE), most=min(backoff.most, MOST_PAUSE))
+
+
+def _refuses_confirms(reason: errors.HarebellError) -> bool:
+    """Whether this is the broker's answer to confirm.select: on a transactional channel, say."""
+    if not isinstance(reason, errors.ChannelError | errors.ConnectionError):
+        return False
+    return (reason.class_id, reason.method_id) == (m.ConfirmSelect.CLASS_ID, m.ConfirmSelect.METHOD_ID)
 
 
 class _Present:

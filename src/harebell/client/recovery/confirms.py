@@ -1,5 +1,7 @@
 """The feature "confirms": a channel whose publications are confirmed comes back that way.
 
+They are from the moment that confirm.select was written, so a call that was cut or given up later counts as well.
+
 Without it a channel that has come back does not confirm, and `publish` there waits for nothing, until the program calls
 `confirm_select` again.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from harebell.client.middleware.hooks import ChannelReconnectArgs, ConfirmSelectArgs
+from harebell.client.middleware.hooks import ChannelReconnectArgs
 from harebell.client.middleware.transports import WireChannel
 from harebell.protocol.v091 import methods as m
 
@@ -18,19 +20,10 @@ __all__ = ["Confirms"]
 class Confirms:
     """Whether the publications of one channel are confirmed."""
 
-    def __init__(self) -> None:
-        self.selected = False
-
-    async def confirm_select(
-        self, call_next: Callable[[ConfirmSelectArgs], Awaitable[None]], args: ConfirmSelectArgs
-    ) -> None:
-        await call_next(args)
-        self.selected = True
-
     async def channel_reconnect(
         self, call_next: Callable[[ChannelReconnectArgs], Awaitable[WireChannel]], args: ChannelReconnectArgs
     ) -> WireChannel:
         wire = await call_next(args)
-        if self.selected:
+        if args.channel.requests.confirming:
             await wire.request(m.ConfirmSelect())
         return wire

@@ -7,6 +7,7 @@ the connection is lost meanwhile.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from harebell import errors
@@ -38,6 +39,7 @@ class Requests:
     keeper           publishes again what is not accepted; None: nothing does
     reviving         it is lost, and another one will come
     ended            why the channel is closed for good
+    confirming       the program has put the channel into confirm mode: each wire channel is to be, from its beginning
     mode_changes     how many calls have put the channel into another mode
     unnumbered       publications of `publish_many` without confirms, which have no publish tag
     """
@@ -49,17 +51,20 @@ class Requests:
         self.keeper: Republishing | None = None
         self.reviving = False
         self.ended: errors.HarebellError | None = None
+        self.confirming = False
         self.mode_changes = 0
         self.unnumbered = 0
 
     def slot(self, request: m.Method) -> FutureSlot:
         return FutureSlot(request, self.transport.loop.create_future())
 
-    async def ask(self, request: m.Method, timeout: float | None) -> Reply:
+    async def ask(self, request: m.Method, timeout: float | None, written: Callable[[], None] | None = None) -> Reply:
         """The answer to a request; one that a lost connection cut is made again where that does no harm.
 
         A broker that has not noticed the loss yet may then refuse it, for a queue that is exclusive to the lost
         connection: 405. That passes, so the request is made again until the deadline.
+
+        written  called each time that the request was written
         """
         availability = self.availability
         loop, topology = availability.loop, availability.topology
@@ -74,6 +79,8 @@ class Requests:
             transport = self.transport
             slot = self.slot(topology.translated(request))
             core.request(slot)
+            if written is not None:
+                written()
             try:
                 return await transport.reply(slot, seconds, core.abandon, deadline)
             except errors.HarebellError as error:

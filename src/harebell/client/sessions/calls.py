@@ -6,6 +6,7 @@ An outcome is a value, never an exception in a future: asyncio complains of thos
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from harebell import errors
@@ -14,7 +15,7 @@ from harebell.protocol.v010 import Command, Struct
 from harebell.protocol.v010.codec import encode_command
 from harebell.protocol.v010.domains import RejectCode
 
-__all__ = ["Batch", "Call", "Rejection", "Sent", "Waiting"]
+__all__ = ["Acquisition", "Batch", "Call", "Rejection", "Sent", "Waiting"]
 
 OVERHEAD = 64  # bytes that a command costs beside its own
 
@@ -88,6 +89,29 @@ class Call:
     def failed(self, error: errors.HarebellError) -> None:
         if not self.future.done():
             self.future.set_result(copy_of(error))
+
+
+class Acquisition(Call):
+    """message.acquire; `give_back` gets the result when nobody waits for it any more."""
+
+    __slots__ = ("_complete", "_give_back", "_given_up")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, give_back: Callable[[Struct | None], None]) -> None:
+        super().__init__(loop)
+        self._give_back = give_back
+        self._complete = self._given_up = False
+
+    def completed(self, number: int) -> None:
+        self._complete = True
+        if self._given_up:
+            self._give_back(self.result)
+        super().completed(number)
+
+    def give_up(self) -> None:
+        """Give back what is acquired, or will be."""
+        self._given_up = True
+        if self._complete:
+            self._give_back(self.result)
 
 
 class Batch:

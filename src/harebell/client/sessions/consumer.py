@@ -154,16 +154,29 @@ class Consumer:
             starting.set_result(failed)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
-        """End the subscription; what was not taken is released. In a session that has ended, or twice, no error."""
+        """End the subscription; what was not taken is released. In a session that has ended, or twice, no error.
+
+        When this is cancelled, or its time is over, the subscription ends all the same.
+        """
+        core = self.core
+        deadline = core.deadline(timeout)
         await stop_starting(self)
-        subscription = self.subscription
-        if self._subscribed and self.core.reason is None and self.core.lost is None:
-            await self.core.call("message.cancel", Sent(c.MessageCancel(self.tag, sync=True)), timeout=timeout)
-        returned = len(subscription.buffer)
-        if not subscription.finished:
-            self.core.deliveries.unsubscribe(subscription)
+        while self.starting is not None and not self.starting.done():  # another task subscribes
+            await asyncio.wait([self.starting], timeout=max(0.0, deadline - self._loop.time()))
+            if self._loop.time() >= deadline:
+                raise errors.DeadlineExceeded("message.cancel: message.subscribe has no answer in time")
+        subscription, call, returned = self.subscription, Call(self._loop), 0
+        try:
+            if core.deliveries.cancel(subscription, call):
+                await core.answered(call, deadline, "message.cancel")
+            elif self._subscribed and core.reason is None and core.lost is None:  # another task cancels it
+                await core.synced(deadline, "message.cancel")
+        finally:
+            if not subscription.finished:
+                returned = len(subscription.buffer)
+                core.deliveries.unsubscribe(subscription)
         if returned and not subscription.no_ack:
-            await self.core.call("message.release", Sent(c.ExecutionSync(sync=True)), timeout=timeout)
+            await core.synced(deadline, "message.release")
 
     @property
     def _started(self) -> bool:

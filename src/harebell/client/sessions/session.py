@@ -123,7 +123,9 @@ class Session:
             if lost is None:
                 await self.sync(timeout=timeout)
             await core.detach(deadline, keep=keep)
-        except BaseException:
+        except BaseException as failed:
+            if isinstance(failed, errors.ChannelClosed) and isinstance(core.reason, errors.ChannelClosed):
+                return  # another call has left it meanwhile
             core.hang_up(keep=keep)
             raise
         if lost is not None:
@@ -143,8 +145,10 @@ class Session:
         elif core.reason is None:
             try:
                 await core.detach(core.deadline(None), keep=self.keep)
-            except errors.HarebellError:
-                core.hang_up(keep=self.keep)  # the block's own error is raised
+            except BaseException as failed:
+                core.hang_up(keep=self.keep)
+                if not isinstance(failed, errors.HarebellError):  # else the block's own error is raised
+                    raise
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -373,18 +377,25 @@ class Session:
             credit = MOST_CREDIT + 1 if most is None else most
             commands = subscribe_commands(subscription, queue, FlowMode.CREDIT, credit, None)
             core.deliveries.subscribe(subscription)
+            begun = Call(core.loop)
             try:
-                before = -1
+                call, before = begun, -1
                 while before < len(found) < credit:  # the broker sends no more than the session has room for
                     before, commands = len(found), [*commands, Sent(c.MessageFlush(tag, sync=True))]
-                    await core.call("message.flush", *commands, timeout=deadline - core.loop.time())
+                    await core.call("message.flush", *commands, timeout=deadline - core.loop.time(), call=call)
+                    call = Call(core.loop)
                     left = credit if most is None else most - len(found)
                     commands = credit_commands(tag, left, None)
                 copies = list(found)
                 found.clear()
-                await core.call("message.cancel", Sent(c.MessageCancel(tag, sync=True)), timeout=timeout)
+                if core.deliveries.cancel(subscription, call):
+                    await core.answered(call, deadline, "message.cancel")
+                core.check()
             finally:
-                core.deliveries.unsubscribe(subscription)
+                if begun.number is None:
+                    core.deliveries.unsubscribe(subscription)
+                else:
+                    core.deliveries.abandon(subscription)
             if core.attempts == attempts:
                 return cast("list[Delivery]", copies)
             # The broker may have flushed while there was no connection, to nobody: ask again.

@@ -7,15 +7,17 @@ before the next output (`gather`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, Protocol, cast
 
 from harebell import errors
-from harebell.client.sessions.calls import Call, Sent, Waiting
+from harebell.client.sessions.calls import Acquisition, Call, Sent, Waiting
 from harebell.client.sessions.core.settlements import Settlements, ranges_of
 from harebell.client.sessions.core.subscription import Subscription
 from harebell.client.sessions.messages import BaseDelivery, Delivery, Settler
-from harebell.protocol.v010 import Command, Content, commands as c
+from harebell.protocol.v010 import Command, Content, Struct, commands as c
 from harebell.protocol.v010.serial import wide_ranges
 from harebell.protocol.v010.structs import Acquired
 
@@ -28,6 +30,7 @@ class Owner(Protocol):
     """The session of the deliveries."""
 
     name: str
+    loop: asyncio.AbstractEventLoop
     generation: int
     transaction: list[BaseDelivery] | None
     reason: errors.HarebellError | None
@@ -124,7 +127,8 @@ class Deliveries:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Give back what was not taken, and what still comes."""
-        if self._subscriptions.pop(subscription.tag, None) is not None:
+        if self._has(subscription):
+            del self._subscriptions[subscription.tag]
             self._routes.clear()
         buffer = subscription.buffer
         while buffer:
@@ -135,11 +139,26 @@ class Deliveries:
             self.give_back(delivery)
         subscription.end(None)
 
+    def cancel(self, subscription: Subscription, waiting: Waiting | None = None) -> bool:
+        """Have message.cancel sent, once for each subscription. Whether this call does it."""
+        session = self._session
+        if subscription.cancelled or session.reason is not None or session.lost is not None:
+            return False
+        if not self._has(subscription):
+            return False
+        subscription.cancelled = True
+        session.defer(c.MessageCancel(subscription.tag, sync=waiting is not None), waiting)
+        return True
+
     def abandon(self, subscription: Subscription) -> None:
         """End a subscription without waiting for it."""
-        if self._session.reason is None and self._session.lost is None and subscription.tag in self._subscriptions:
+        self.cancel(subscription)
+        if self._has(subscription):
             self.unsubscribe(subscription)
-            self._session.defer(c.MessageCancel(subscription.tag))
+
+    def _has(self, subscription: Subscription) -> bool:
+        """Whether it is the one of its tag."""
+        return self._subscriptions.get(subscription.tag) is subscription
 
     def take(self, subscription: Subscription) -> BaseDelivery:
         """The next delivery of a subscription that has one."""
@@ -215,7 +234,10 @@ class Deliveries:
         return bool(await self.acquire_all([delivery], timeout))
 
     async def acquire_all(self, deliveries: Iterable[BaseDelivery], timeout: float | None) -> list[BaseDelivery]:
-        """Take browsed messages out of their queues. Returns those that were still there."""
+        """Take browsed messages out of their queues. Returns those that were still there.
+
+        When this is given up, what it takes all the same goes back.
+        """
         session = self._session
         wanted = {
             delivery.number: delivery
@@ -225,11 +247,28 @@ class Deliveries:
         taken: list[BaseDelivery] = []
         for ranges in ranges_of(wanted):
             command = c.MessageAcquire(ranges, sync=True)
-            call = await session.call(command.NAME, Sent(command), timeout=timeout)
-            if isinstance(call.result, Acquired):
-                for low, high in wide_ranges(call.result.transfers, max(wanted)):
-                    taken += [wanted[number] for number in range(low, high + 1) if number in wanted]
+            call = Acquisition(session.loop, partial(self._give_back_acquired, wanted))
+            try:
+                await session.call(command.NAME, Sent(command), timeout=timeout, call=call)
+            except BaseException:
+                call.give_up()
+                for delivery in taken:
+                    self.give_back(delivery)
+                raise
+            taken += self._acquired(wanted, call.result)
+        return taken
+
+    def _acquired(self, wanted: Mapping[int, BaseDelivery], result: Struct | None) -> list[BaseDelivery]:
+        """Those that message.acquire has taken out of their queues; they are to be settled."""
+        if not isinstance(result, Acquired):
+            return []
+        pairs = wide_ranges(result.transfers, max(wanted))
+        taken = [wanted[number] for low, high in pairs for number in range(low, high + 1) if number in wanted]
         for delivery in taken:
             delivery.acquired, delivery.settled = True, False
         self._held += len(taken)
         return taken
+
+    def _give_back_acquired(self, wanted: Mapping[int, BaseDelivery], result: Struct | None) -> None:
+        for delivery in self._acquired(wanted, result):
+            self.give_back(delivery)

@@ -332,6 +332,10 @@ class SessionCore:
         await self.answered(call, deadline, what)
         return call
 
+    async def synced(self, deadline: float, what: str) -> None:
+        """Wait until everything so far is complete. Raises as `call`."""
+        await self.call(what, Sent(c.ExecutionSync(sync=True)), timeout=max(0.0, deadline - self.loop.time()))
+
     async def answered(self, call: Call, deadline: float, what: str) -> None:
         """Wait for the completion of a command that was issued. Raises as `call`."""
         if self._transport is not None:
@@ -561,7 +565,8 @@ class SessionCore:
     async def detach(self, deadline: float, *, keep: bool) -> None:
         """Leave the session, and end it unless it is to be kept; over as many transports as it takes."""
         while self.reason is None:
-            if not self.attached or not (self._state.ready or self._lost_here):
+            said = self._detaching is not None and not self._detaching.done()  # by another call
+            if said or not self.attached or not (self._state.ready or self._lost_here):
                 await self._change_by(deadline, "session.detach")
                 continue
             self.settle()

@@ -29,10 +29,13 @@ class Subscription:
     at_once   what comes is complete at once: the credit limits it, and not a window
     buffer    deliveries that were not taken
     waiters   those who wait for one: futures, or threads
+    cancelled  message.cancel is sent, or will be: a second one would end the session (404)
     reason    why it has ended, where that was not the program's wish; `finished` in any case
     """
 
-    __slots__ = ("_loop", "at_once", "browsing", "buffer", "finished", "no_ack", "reason", "tag", "waiters")
+    __slots__ = (
+        "_loop", "at_once", "browsing", "buffer", "cancelled", "finished", "no_ack", "reason", "tag", "waiters",
+    )  # fmt: skip
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, tag: str, *, no_ack: bool, browsing: bool, at_once: bool = False
@@ -43,7 +46,7 @@ class Subscription:
         self.browsing = browsing
         self.at_once = at_once
         self.buffer: deque[BaseDelivery] = deque()
-        self.finished = False
+        self.cancelled = self.finished = False
         self.reason: errors.HarebellError | None = None
         self.waiters: deque[Waiting] = deque()
 
