@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from harebell.cli.server.folders import data_folder
 from harebell.config import OPTIONS, Config, config_file, load, shown
 from harebell.errors import InvalidArgument
 
@@ -86,6 +88,39 @@ def test_values_that_are_none(name: str, text: object, must: str) -> None:
     assert str(caught.value).startswith(f"{OPTIONS[name].flag} must be ")
     assert must in str(caught.value)
     assert repr(text) in str(caught.value)
+
+
+ABSURD: list[object] = [
+    "nan", "inf", "-inf", "-1", "1e400", "²", "\u0663", "9" * 400, "9" * 5000, f"{'9' * 400}.5", "", " ", "\x01", "\0",
+    "\udcff", "~nosuchuser/x", "~", float("nan"), float("inf"), -1, 10**400, -0.0, [], [""], ["\x01"], {}, None, True,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ABSURD, ids=lambda text: ascii(text)[:20])
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_an_absurd_value_is_read_or_refused_in_words(name: str, text: object) -> None:
+    kind = OPTIONS[name].kind
+    allowed = "^(a |one of|true or|names|addresses|MODULE:NAME)"  # our words, not those of Python
+    with suppress(pytest.fail.Exception), pytest.raises(ValueError, match=allowed):
+        read = kind.read(text)
+        assert kind.read(OPTIONS[name].shown(read)) == read
+
+
+@pytest.mark.parametrize("environ", [{"HAREBELL_CONFIG": "~nosuchuser/x"}, {"HAREBELL_CONFIG": "/a\0"}])
+def test_a_file_that_no_path_names(environ: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgument, match="HAREBELL_CONFIG must be a path"):
+        config_file(None, environ)
+    with pytest.raises(InvalidArgument, match="--config must be a path"):
+        config_file(environ["HAREBELL_CONFIG"], {})
+
+
+def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 2**31)  # no user has it, as in a container
+    assert config_file(None, {}) is None
+    with pytest.raises(InvalidArgument, match="no home folder"):
+        data_folder()
 
 
 def test_the_place_of_a_bad_value_is_named(file: Path) -> None:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import math
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -42,6 +44,7 @@ ANNOUNCED: Final = "RabbitMQ 3.13.7"
 DEFAULT_MECHANISMS: Final = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")
 PREFIX: Final = "HAREBELL_"
 CONFIG_VARIABLE: Final = "HAREBELL_CONFIG"
+DIGITS: Final = 4300  # of a number: Python reads no more, and nor does its TOML
 CLOSE: Final = 0.7  # from this similarity on, a name counts as a misspelt option; PROT and PORT have 0.75
 
 
@@ -58,14 +61,24 @@ class Text:
     def read(self, value: object) -> str:
         if not isinstance(value, str) or not value:
             raise ValueError("a text")
+        if any("\ud800" <= each <= "\udfff" for each in value):  # bytes of an argument that are no UTF-8
+            raise ValueError("a text in UTF-8")
         return value
 
 
 class File:
+    """A path; `~` and `~user` at its beginning are home folders."""
+
     def read(self, value: object) -> Path:
-        if not isinstance(value, str | Path) or not str(value):
+        if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
             raise ValueError("a path")
-        return Path(value).expanduser()
+        if not str(value).startswith("~"):
+            return Path(value)
+        try:
+            return Path(value).expanduser()
+        except RuntimeError:
+            text = "a path, and its ~ a user who has a home folder; a file of that name is ./~NAME"
+            raise ValueError(text) from None
 
 
 class Switch:
@@ -89,7 +102,7 @@ class Whole:
         if self._unlimited and value == "unlimited":
             return None
         number = value
-        if isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value):
+        if isinstance(value, str) and re.fullmatch(rf"-?[0-9]{{1,{DIGITS}}}", value):
             number = int(value)
         if (
             isinstance(number, bool) or not isinstance(number, int)
@@ -123,20 +136,21 @@ UNITS: Final = {
 class Size:
     """Bytes: a number, or a text with a unit such as 50MB or 16MiB."""
 
-    def __init__(self, least: int, most: int | None = None) -> None:
+    LARGEST: Final = 1 << 60  # more than any disk or memory has, and few enough digits for SQLite and C
+
+    def __init__(self, least: int, most: int = LARGEST) -> None:
         self._least, self._most = least, most
 
     def read(self, value: object) -> int:
         size = value
         if isinstance(value, str):
             match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", value.strip())
-            size = int(float(match[1]) * UNITS[match[2]]) if match and match[2] in UNITS else None
-        if (
-            isinstance(size, bool) or not isinstance(size, int)
-            or size < self._least or (self._most is not None and size > self._most)
-        ):  # fmt: skip
-            upto = "" if self._most is None else f", {shown(self._least)} to {shown(self._most)}"
-            raise ValueError(f"a size in bytes, or with a unit as in 50MB or 16MiB{upto}")
+            # A fraction, because a float has no exact value for large sizes, and none at all for 400 digits.
+            known = match and match[2] in UNITS and len(match[1]) <= DIGITS
+            size = int(Fraction(match[1]) * UNITS[match[2]]) if match and known else None
+        if isinstance(size, bool) or not isinstance(size, int) or not self._least <= size <= self._most:
+            upto = f"{shown(self._least)} to {shown(self._most)}"
+            raise ValueError(f"a size in bytes, or with a unit as in 50MB or 16MiB, {upto}")
         return size
 
 
@@ -171,7 +185,7 @@ class Seconds:
         if isinstance(value, str):
             match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h|d|)", value.strip())
             seconds = float(match[1]) * self.UNITS[match[2]] if match else None
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= sys.float_info.max:
             raise ValueError("a time above 0, in seconds or with a unit as in 500ms, 10s or 30m")
         return float(seconds)
 
@@ -190,9 +204,11 @@ class Names:
     """Names: a list, or a text with commas. The value has them in upper case."""
 
     def read(self, value: object) -> tuple[str, ...]:
-        parts = value.split(",") if isinstance(value, str) else value
-        if isinstance(parts, list | tuple) and parts and all(isinstance(part, str) and part.strip() for part in parts):
-            return tuple(str(part).strip().upper() for part in parts)
+        given = [value] if isinstance(value, str) else value
+        if isinstance(given, list | tuple) and all(isinstance(each, str) for each in given):
+            names = [part.strip().upper() for each in given for part in str(each).split(",")]
+            if names and all(names) and "".join(names).isprintable():
+                return tuple(names)
         raise ValueError("names with commas between them")
 
 
@@ -228,7 +244,7 @@ def _host(text: str) -> str:
             ipaddress.IPv6Address(bare)
         except ValueError:
             return ""
-    return "" if re.search(r"[\s/\[\]]", bare) else bare
+    return "" if re.search(r"[\s/\[\]]", bare) or not bare.isprintable() else bare
 
 
 def shown(value: object) -> str:
@@ -242,7 +258,9 @@ def shown(value: object) -> str:
             unit = max((unit for unit in UNITS if value % UNITS[unit] == 0), key=lambda each: UNITS[each])
             return f"{value // UNITS[unit]}{unit}" if UNITS[unit] >= 1000 else str(value)
         case float():
-            return f"{value:g}"
+            return format(Decimal(repr(value)), "f").removesuffix(".0")  # all digits, and no exponent
+        case Path() if str(value).startswith("~"):
+            return f"./{value}"
         case tuple():
             return ",".join(value)
     return str(value)
@@ -406,6 +424,8 @@ class Option:
 
     def shown(self, value: object) -> str:
         """A value as a text. A whole number is plain, without the unit of a size, and None is "unlimited"."""
+        if isinstance(self.kind, Watermark) and value == 1.0 and isinstance(value, float):
+            return "100%"  # 1 is a size, of one byte
         if isinstance(self.kind, Whole):
             return "unlimited" if value is None else str(value)
         if isinstance(self.kind, OptionalPort):
@@ -442,10 +462,17 @@ def config_file(given: str | Path | None, environ: Mapping[str, str]) -> Path | 
     """The TOML file to read: `given`, else that of HAREBELL_CONFIG, else the user's own if it exists, else None."""
     named = given or environ.get(CONFIG_VARIABLE)
     if named:
-        return Path(named).expanduser()
+        try:
+            return File().read(named)
+        except ValueError as error:
+            place = "--config" if given else CONFIG_VARIABLE
+            raise InvalidArgument(f"{place} must be {error}; it is {str(named)!r}") from None
     folder = environ.get("XDG_CONFIG_HOME", "")
     # The XDG specification: programs ignore a relative path in the variable.
-    base = Path(folder) if folder.startswith("/") else Path("~/.config").expanduser()
+    try:
+        base = Path(folder) if folder.startswith("/") else Path("~/.config").expanduser()
+    except RuntimeError:  # a user without a home folder
+        return None
     path = base / "harebell" / "harebell.toml"
     return path if path.is_file() else None
 

@@ -154,7 +154,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "cli/objects/consumers.py": "cli/objects/test_connections.py",
     "cli/objects/lookup.py": "cli/objects/test_queues.py",
     "cli/ping.py": "cli/server/test_serve.py",
-    "cli/server/config.py": "cli/server/test_serve.py",
     "cli/server/folders.py": "cli/server/test_serve.py",
     "cli/server/listening.py": "cli/server/test_serve.py",
     "cli/server/options.py": "cli/server/test_serve.py",

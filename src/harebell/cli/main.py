@@ -1,7 +1,8 @@
 """The `harebell` command: its list of commands, and how errors are printed.
 
 Rules: a command's module is imported when that command runs, so that `harebell --help` is quick; a command returns its
-exit status; a HarebellError is one line on standard error, without a traceback. This module parses no arguments.
+exit status; a HarebellError, or what a disk or a network refuses, is one line on standard error, without a traceback.
+This module parses no arguments.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from harebell import __version__
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.output import say, standard_streams
 from harebell.errors import HarebellError
 
 if TYPE_CHECKING:
@@ -153,7 +154,11 @@ def application() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` name (by default those of the process), and exit with its status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    with standard_streams("harebell"):
+        _run(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(given: list[str]) -> None:
     if given == ["--version"]:  # works with the base install too
         say(f"harebell {__version__}")
         return
@@ -171,9 +176,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if needed not in EXTRAS:
             raise
         fail(f"this needs the package {needed}: pip install 'harebell[{EXTRAS[needed]}]'")
+    except OSError as error:
+        fail(in_words(error))
     except KeyboardInterrupt:
         say("harebell: interrupted", sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def in_words(error: OSError) -> str:
+    """What a disk or a network refused, and for which file."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
 def fail(text: str, status: int = 1) -> None:

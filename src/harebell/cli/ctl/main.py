@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from harebell.cli.main import INTERRUPTED, fail
-from harebell.cli.terminal.output import say
+from harebell.cli.main import INTERRUPTED, fail, in_words
+from harebell.cli.terminal.output import say, standard_streams
 from harebell.errors import HarebellError, InvalidArgument
 
 __all__ = ["main"]
@@ -21,7 +21,11 @@ ABOUT: Final = "rabbitmqctl's and rabbitmq-diagnostics' commands, for a broker w
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` name (by default those of the process), and exit with its status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    with standard_streams("harebellctl"):
+        _run(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(given: list[str]) -> None:
     try:
         import rich  # noqa: F401
         from cyclopts import App, CycloptsError
@@ -47,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _end(f"Error:\n{error}", 69 if error.exit_status == 1 else error.exit_status)
     except HarebellError as error:
         _end(f"Error:\n{error}", 70)
+    except OSError as error:
+        _end(f"Error:\n{in_words(error)}", 70)
     except KeyboardInterrupt:
         _end("harebellctl: interrupted", INTERRUPTED)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from harebell.cli.server.options import read_settings, with_options
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.output import LONGEST, in_unicode, say
 from harebell.config import OPTIONS
+from harebell.printable import printable
 
 __all__ = ["config"]
 
@@ -22,17 +22,41 @@ def config(**given: Any) -> int:
     lines = []
     for name, each in OPTIONS.items():
         value, source = getattr(settings.config, name), settings.sources[name]
-        text = each.shown(value)
-        line = f"{name} is not set" if value is None and text == "none" else f"{name} = {_toml(value, text)}"
-        lines.append((f"# {line}" if source == "default" else line, source))
+        if value is None and source == "default" and each.shown(value) == "none":
+            line = f"# {name} is not set"
+        elif (text := _toml(value, each.shown(value))) is None:
+            line = f"# {name} is {each.shown(value)!a}, and a file has only UTF-8: give {each.flag}"
+        else:
+            line = f"{'# ' if source == 'default' else ''}{name} = {text}"
+        lines.append((line, source))
     width = max(len(line) for line, _ in lines)
-    say(f"# file: {file or 'none'}")
+    say(f"# file: {_comment(str(file or 'none'))}")
     for line, source in lines:
-        say(f"{line:{width}}  # {source}")
+        say(f"{line:{width}}  # {_comment(source)}")
     for remark in settings.remarks:
-        say(f"# {remark}")
+        say(f"# {_comment(remark)}")
     return 0
 
 
-def _toml(value: object, text: str) -> str:
-    return text if isinstance(value, bool | float) or text.isdecimal() else json.dumps(text)
+def _toml(value: object, text: str) -> str | None:
+    """The value in TOML; None for a path that TOML cannot have."""
+    if isinstance(value, bool | float) and "%" not in text:
+        return text
+    if isinstance(value, int) and text.isdecimal():
+        return text
+    if any("\ud800" <= each <= "\udfff" for each in text):
+        return None
+    # TOML has no pairs of surrogates, as JSON has.
+    return '"' + "".join(map(_character, text)) + '"'
+
+
+def _character(each: str) -> str:
+    if each in '"\\':
+        return f"\\{each}"
+    if each.isprintable() and (each.isascii() or in_unicode()):
+        return each
+    return f"\\u{ord(each):04x}" if ord(each) <= 0xFFFF else f"\\U{ord(each):08x}"
+
+
+def _comment(text: str) -> str:
+    return printable(text, LONGEST)

@@ -32,7 +32,7 @@ from harebell.cli.server.management import start_management
 from harebell.cli.server.memory import Garbage, tune_allocator, tune_collector
 from harebell.cli.server.options import read_settings, with_options
 from harebell.cli.server.plugins import load_plugins
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.output import OutputFailed, say
 from harebell.config import OPTIONS, Config, Settings
 from harebell.errors import HarebellError, InvalidArgument
 from harebell.logs import Lines
@@ -194,7 +194,10 @@ class Service:
         urls += [broker.tls_url] if broker.tls is not None else []
         users = broker.node.users.users
         version = f"{__version__}+compiled" if build == "compiled" else __version__
-        say(f"harebell {version} ready at {' and '.join(to_log_in(url, users) for url in urls)}", flush=True)
+        try:
+            say(f"harebell {version} ready at {' and '.join(to_log_in(url, users) for url in urls)}", flush=True)
+        except OutputFailed as error:  # clients need the broker more than the line
+            log.warning("%s: the broker is ready at %s", error, " and ".join(to_log_in(url, {}) for url in urls))
         systemd.notify("READY=1")
 
     def _spawn_reload(self) -> None:

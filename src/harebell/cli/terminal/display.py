@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from harebell.cli.terminal.output import lines
+from harebell.cli.terminal.output import OutputFailed, lines
 
 __all__ = ["Bar", "Display"]
 
@@ -116,8 +116,9 @@ def _repeating(what: Callable[[], None], seconds: float) -> Iterator[None]:
     stop = threading.Event()
 
     def repeat() -> None:
-        while not stop.wait(seconds):
-            what()
+        with suppress(OutputFailed):  # the last call is not in this thread, and fails too
+            while not stop.wait(seconds):
+                what()
 
     thread = threading.Thread(target=repeat, name="display", daemon=True)
     thread.start()
