@@ -438,8 +438,9 @@ def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
     [("timout", "did you mean 'timeout'?"), ("capcity", "did you mean 'capacity'?"), ("nonsense", "see BaseLayer")],
 )
 def test_a_setting_that_there_is_not(name: str, hint: str) -> None:
+    settings: dict[str, Any] = {name: 1}
     with pytest.raises(errors.InvalidArgument, match=re.escape(hint)):
-        ChannelLayer("amqp://localhost/", **{name: 1})
+        ChannelLayer("amqp://localhost/", **settings)
 
 
 async def test_nobody_there() -> None:
