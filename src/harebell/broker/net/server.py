@@ -33,7 +33,7 @@ from harebell.broker.rules.parameters import Component
 from harebell.broker.store.data_folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
 from harebell.broker.v010.sessions import Sessions
 from harebell.config import DEFAULT_MECHANISMS, Limits
-from harebell.errors import HarebellError, InvalidArgument
+from harebell.errors import InvalidArgument
 
 __all__ = ["Broker"]
 
@@ -117,7 +117,10 @@ class Broker(Administration):
         self._plugins = Plugins(plugins)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: TextIO | None = None
+        self._started = False  # from the beginning of `start` to the end of `stop`
+        self._stopping: asyncio.Future[None] | None = None
         self._node: Node | None = None
+        self._closed = False  # the node was stopped
         self._sessions: Sessions | None = None
         self._servers: list[tuple[asyncio.Server, bool]] = []  # each with whether it speaks TLS
         self._transports: set[SocketTransport] = set()
@@ -199,14 +202,20 @@ class Broker(Administration):
             self._node.add_decorator(factory)
 
     async def start(self) -> Self:
-        """Recover the store, apply the definitions, and listen."""
-        if self._data is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="harebell-")
-        folder = Path(self._temporary.name if self._temporary else self._data or "")
-        self._failure = None
-        self._failed.clear()
-        loop = asyncio.get_running_loop()
+        """Recover the store, apply the definitions, and listen. Given up or failed, it leaves nothing behind.
+
+        RuntimeError, and nothing changes, when this broker is started already.
+        """
+        if self._started:
+            raise RuntimeError("this broker is started: `stop` it before it starts again, or make another Broker")
+        self._started = True
         try:
+            if self._data is None:
+                self._temporary = tempfile.TemporaryDirectory(prefix="harebell-")
+            folder = Path(self._temporary.name if self._temporary else self._data or "")
+            self._failure = None
+            self._failed.clear()
+            loop = asyncio.get_running_loop()
             self._lock = hold_folder(folder)
             temporary = self._temporary is not None
             node = self._node = start_node(
@@ -240,7 +249,7 @@ class Broker(Administration):
             if self.tls is not None:
                 self._tls_context = self.tls.context()
                 self.tls_port = await self._listen(node, self.tls_port, self._encrypted)
-        except (OSError, HarebellError):
+        except BaseException:
             await self.stop()
             raise
         return self
@@ -259,10 +268,23 @@ class Broker(Administration):
         sockets = await open_listeners(self.hosts, port)
         self._dialled = shown_host(dialled_host(self.hosts, sockets[0]))
         loop = asyncio.get_running_loop()
-        for listening in sockets:
-            server = await loop.create_server(lambda: protocol(node), sock=listening, backlog=ACCEPTS)
-            self._servers.append((deepen_backlog(server), protocol == self._encrypted))
         bound: int = sockets[0].getsockname()[1]
+        left = list(sockets)
+        try:
+            for listening in sockets:
+                # Serving begins once the server is known: a cancelled one would leave its socket in the loop.
+                server = await loop.create_server(
+                    lambda: protocol(node), sock=listening, backlog=ACCEPTS, start_serving=False
+                )
+                left.remove(listening)
+                self._servers.append((server, protocol == self._encrypted))
+                await server.start_serving()
+                deepen_backlog(server)
+                if self._node is not node:
+                    raise RuntimeError("the broker was stopped while it started")
+        finally:
+            for listening in left:
+                listening.close()
         return bound
 
     def _plain(self, node: Node) -> SocketTransport:
@@ -290,7 +312,22 @@ class Broker(Administration):
 
         It accepts no connection and reads no input any more; confirms go out when the disk has the messages;
         connections are closed with 320 CONNECTION_FORCED; the store is synced and closed.
+
+        When this is cancelled it waits for no client any more, and stops the broker all the same.
         """
+        if self._stopping is not None:  # another task stops it
+            await asyncio.wait([self._stopping])
+            return
+        stopping = self._stopping = asyncio.get_running_loop().create_future()
+        try:
+            await self._say_goodbye()
+        finally:
+            self._stopping = None
+            stopping.set_result(None)
+            self._end()
+
+    async def _say_goodbye(self) -> None:
+        """What a stop waits for; `_end` does without waiting what is left of it."""
         await close_listeners([server for server, _ in self._servers])
         self._servers = []
         for transport in tuple(self._transports):
@@ -300,26 +337,46 @@ class Broker(Administration):
             drained = asyncio.Event()
             self._node.drain(drained.set)
             await self._wait(drained, DRAIN_SECONDS)
-            if self._sessions is not None:
-                self._sessions.close()
-                self._sessions = None
-            self._node.stop()
+            self._close_node()
             if not await self._all_gone(CLOSE_OK_SECONDS):
                 for transport in tuple(self._transports):
                     transport.abort()
                 await self._all_gone(ABORT_SECONDS)
-            if self._data is not None and self._node.batch.failed is None:
-                mark_stopped(Path(self._data))
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self._armed_for = None
-        self._node = None
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+
+    def _close_node(self) -> None:
+        """Close the connections, sync and close the store: once."""
+        node = self._node
+        if node is None or self._closed:
+            return
+        self._closed = True
+        if self._sessions is not None:
+            self._sessions.close()
+            self._sessions = None
+        node.stop()
+        if self._data is not None and node.batch.failed is None:
+            mark_stopped(Path(self._data))
+
+    def _end(self) -> None:
+        """Let go of all that a start took."""
+        try:
+            for server, _ in self._servers:
+                server.close()
+            self._servers = []
+            self._close_node()
+            for transport in tuple(self._transports):
+                transport.abort()
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = self._armed_for = None
+            self._node = None
+            self._closed = self._started = False
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+            if self._temporary is not None:
+                self._temporary.cleanup()
+                self._temporary = None
 
     def hurry(self) -> None:
         """Make `stop` wait for no client any more; confirmed messages are safe all the same."""
