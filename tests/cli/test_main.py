@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +15,7 @@ import pytest
 
 from harebell import __version__
 from harebell.cli.main import EXTRAS
-from tests.cli.command import harebell, python
+from tests.cli.command import TIMEOUT, environment, harebell, python
 
 
 def test_version() -> None:
@@ -100,3 +104,28 @@ def test_an_error_of_ours_is_one_line() -> None:
     assert result.stderr.startswith("harebell: ")
     assert "127.0.0.1:1/ cannot be reached" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("output, status, said", [("pipe", 141, ""), ("full", 1, "No space left on device\n")])
+def test_a_process_whose_output_fails(output: str, status: int, said: str, unbuffered: str) -> None:
+    """The interpreter writes what is left at its end, and must have nothing to say of it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing if output == "pipe" else os.open("/dev/full", os.O_WRONLY), "wb") as out:
+        result = subprocess.run(
+            [sys.executable, "-m", "harebell", "config"], env=environment(PYTHONUNBUFFERED=unbuffered), stdout=out,
+            stderr=subprocess.PIPE, text=True, timeout=TIMEOUT, check=False,
+        )  # fmt: skip
+    assert (result.returncode, result.stderr) == (
+        status, said and f"harebell: standard output cannot be written: {said}"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+def test_a_process_that_can_report_no_error(redirection: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m harebell queues list --url amqp:// {redirection}"
+    result = subprocess.run(
+        ["/bin/sh", "-c", command], env=environment(), capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "")

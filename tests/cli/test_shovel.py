@@ -202,7 +202,7 @@ def test_a_shovel_of_the_server(tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
     parameter = {"vhost": "/", "component": "shovel", "name": "s", "value": value}
     file.write_text(json.dumps({"parameters": [parameter]}))
-    with serving("--data", tmp_path, "--definitions", file) as (process, url):
+    with serving("--data", tmp_path / "data", "--definitions", file) as (process, url):
         with connect(url) as connection:
             fill(connection, "in", 10)
             with connection.channel() as channel:

@@ -10,6 +10,7 @@ from rich.table import Table
 from harebell.channels.names import Names, non_local
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.output import say, say_json
+from harebell.cli.validators import Number
 from harebell.client.blocking import connect
 from harebell.client.messages import Delivery
 from harebell.errors import NotFound
@@ -23,7 +24,7 @@ def dropped(
     ] = "amqp://guest:guest@127.0.0.1:5672/",
     *,
     prefix: Annotated[str, Parameter(help="The layer's prefix.")] = "asgi",
-    count: Annotated[int, Parameter(help="At most so many, the oldest first.")] = 1000,
+    count: Annotated[int, Parameter(help="At most so many, the oldest first.", validator=Number(gte=0))] = 1000,
     json: Annotated[bool, Parameter(negative=(), help="As lines of JSON.")] = False,
 ) -> int:
     """List the messages that the broker dropped unread in the last day. Removes none of them."""

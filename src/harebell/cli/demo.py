@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Annotated
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +23,7 @@ from harebell.cli.server.serve import loop_factory
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import Number
 
 __all__ = ["flights"]
 
@@ -39,7 +40,7 @@ def flights(
     report: Annotated[Path, Parameter(help="The HTML page to write.")] = Path("flights-report.html"),
     limit: Annotated[
         int | None,
-        Parameter(help="Only the first so many flights of the data set.", validator=validators.Number(gte=1)),
+        Parameter(help="Only the first so many flights of the data set.", validator=Number(gte=1)),
     ] = None,
     archive: Annotated[
         Path | None,

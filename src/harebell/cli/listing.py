@@ -22,6 +22,7 @@ from rich.text import Text
 from harebell.cli.http_api.failures import NoAnswer
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.output import say, say_json
+from harebell.cli.validators import Seconds
 from harebell.errors import ConnectionLost, InvalidArgument
 from harebell.printable import printable
 
@@ -64,7 +65,10 @@ class View:
     reverse: Annotated[bool, Parameter(negative=(), help="The largest first.")] = False
     json: Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")] = False
     watch: Annotated[
-        float | None, Parameter(help="Show the list again every so many seconds, until Ctrl-C; at least 0.1.")
+        float | None,
+        Parameter(
+            help="Show the list again every so many seconds, until Ctrl-C; at least 0.1.", validator=Seconds(0.1)
+        ),
     ] = None
 
 
@@ -75,8 +79,6 @@ def show_rows(fetch: Callable[[], Sequence[Row]], columns: Sequence[str], view: 
         raise InvalidArgument("--reverse needs --sort COLUMN")
     if view.watch is None:
         return _print(fetch(), columns, view)
-    if not view.watch >= 0.1:
-        raise InvalidArgument("--watch takes seconds, at least 0.1")
     shown = False
     while True:
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from harebell import __version__
 from harebell.cli.terminal.output import say, standard_streams
+from harebell.cli.validators import plausible
 from harebell.errors import HarebellError
 
 if TYPE_CHECKING:
@@ -107,9 +108,15 @@ ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over th
 
 def application() -> App:
     """The command-line application. Commands are named as "module:function" and imported when they run."""
-    from cyclopts import App
+    from cyclopts import App, Parameter
 
-    app = App(name="harebell", help=ABOUT, version=__version__, suppress_keyboard_interrupt=False)
+    app = App(
+        name="harebell",
+        help=ABOUT,
+        version=__version__,
+        suppress_keyboard_interrupt=False,
+        default_parameter=Parameter(validator=plausible),
+    )
     app.command("harebell.cli.server.serve:serve", name="serve", help="Run a broker until a signal stops it.")
     app.command(
         "harebell.cli.server.config:config", name="config", help="Print the configuration, and where it comes from."

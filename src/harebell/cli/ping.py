@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import Seconds
 from harebell.client.blocking import connect
 
 __all__ = ["ping"]
@@ -18,7 +19,7 @@ def ping(
         str, Parameter(env_var="HAREBELL_URL", help="The broker; the variable keeps a password off the command line.")
     ] = "amqp://guest:guest@127.0.0.1:5672/",
     *,
-    timeout: Annotated[float, Parameter(help="Seconds for all steps together.")] = 5.0,
+    timeout: Annotated[float, Parameter(help="Seconds for all steps together.", validator=Seconds())] = 5.0,
 ) -> int:
     """Connect, open a channel, close. Status 0 when the broker answered each step; else 1, with the reason."""
     started = time.monotonic()

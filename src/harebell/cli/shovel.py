@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import sys
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import unquote
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 from rich.table import Table
 
 from harebell.bridge import Destination, Shovel, ShovelOptions, Source, declare_topology
@@ -26,6 +27,7 @@ from harebell.cli.server.serve import loop_factory
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import Number, Seconds
 from harebell.client.connection import connect
 from harebell.client.url import parse_url
 from harebell.errors import InvalidArgument, ShovelEnded
@@ -58,19 +60,20 @@ def shovel(
         Path | None, Parameter(help="A RabbitMQ definitions file: its vhost's topology is declared at the destination.")
     ] = None,
     until_empty: Annotated[bool, Parameter(negative=(), help="End when the source queue is empty.")] = False,
-    count: Annotated[
-        int | None, Parameter(help="End after so many messages.", validator=validators.Number(gte=1))
-    ] = None,
+    count: Annotated[int | None, Parameter(help="End after so many messages.", validator=Number(gte=1))] = None,
     offset: Annotated[
         str | None, Parameter(help="Where to start in a stream: first, last, next, a number, or a span such as 1h.")
     ] = None,
     ack_mode: Annotated[AckMode, Parameter(help="When a message is acknowledged at the source.")] = "on-confirm",
     prefetch: Annotated[
         int,
-        Parameter(help="How many messages may be on their way.", validator=validators.Number(gte=1, lte=MAX_PREFETCH)),
+        Parameter(help="How many messages may be on their way.", validator=Number(gte=1, lte=MAX_PREFETCH)),
     ] = DEFAULT_PREFETCH,
     reconnect_delay: Annotated[
-        float, Parameter(help="Longest wait between two attempts, in seconds; 0: end at the first loss.")
+        float,
+        Parameter(
+            help="Longest wait between two attempts, in seconds; 0: end at the first loss.", validator=Seconds(0)
+        ),
     ] = DEFAULT_RECONNECT_DELAY,
     forward_headers: Annotated[bool, Parameter(negative=(), help="Add x-shovelled to the headers.")] = False,
     timestamp_header: Annotated[bool, Parameter(negative=(), help="Add x-shovelled-timestamp to the headers.")] = False,
@@ -123,7 +126,7 @@ ABOUT: Final[dict[str, FieldValue]] = {"shovelled-by": "harebell", "shovel-type"
 def at_offset(offset: str | None) -> dict[str, FieldValue]:
     if offset is None:
         return {}
-    return {"x-stream-offset": int(offset) if offset.isdigit() else offset}
+    return {"x-stream-offset": int(offset) if re.fullmatch("[0-9]{1,18}", offset) else offset}
 
 
 def end_of(text: str, queue: str | None, what: str) -> tuple[str, str | None]:

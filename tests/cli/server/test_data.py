@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from harebell.broker import Broker
 from harebell.broker.store.catalog.check import CATALOG, COPY, SEAL, CatalogError
-from harebell.broker.store.data_folder import hold_folder, mark_running, mark_stopped
+from harebell.broker.store.data_folder import hold_folder, mark_running, mark_stopped, shared_folder
 from harebell.broker.store.prepared import KeptBranch
 from harebell.cli.server.data import Unusable, check, repair
 from harebell.routing.definitions import User
 from tests.broker.kit import NodeKit
+from tests.cli.command import harebell
 
 WAL = f"{CATALOG}-wal"
 
@@ -64,9 +68,22 @@ def contents(data: Path) -> dict[str, int]:
 EVERYTHING = {"early": 3, "early stream": 3, "late": 3, "late stream": 3}
 
 
+def state(folder: Path) -> dict[str, object]:
+    """All that a command could change, but the times of reading."""
+
+    def seen(path: Path) -> object:
+        own = path.lstat()
+        what = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        return own.st_mode, own.st_ino, own.st_nlink, own.st_mtime_ns, own.st_ctime_ns, what
+
+    return {str(path): seen(path) for path in (folder, *folder.rglob("*"))}
+
+
 def test_a_folder_that_is_whole(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.suffix != ".sqlite-shm"}
+    untouched = state(data)
     assert check(data=data) == 0
+    assert state(data) == untouched
     out = capsys.readouterr().out
     assert "catalog.sqlite: whole by itself" in out
     assert "nothing is damaged" in out
@@ -111,7 +128,9 @@ def test_a_catalog_is_mended(data: Path, damage: str, capsys: pytest.CaptureFixt
     DAMAGES[damage](data)
     with pytest.raises(CatalogError, match="harebell data repair"):
         NodeKit(data)
+    untouched = state(data)
     assert check(data=data) == 1
+    assert state(data) == untouched
     assert "LOST" in capsys.readouterr().out
     assert repair(data=data) == 0
     done = capsys.readouterr().out
@@ -190,3 +209,121 @@ def test_folders_that_cannot_be(tmp_path: Path, data: Path) -> None:
         check(data=tmp_path / "nowhere")
     with hold_folder(data), pytest.raises(Unusable, match="in use by a broker"):
         repair(data=data)
+
+
+def site(folder: Path) -> None:
+    (folder / "css").mkdir(mode=0o755)
+    (folder / "index.html").write_text("hi")
+    (folder / "css" / "a.css").write_text("x")
+
+
+def same_names(folder: Path) -> None:
+    """Names that a broker uses too."""
+    site(folder)
+    for name in ("lock", "running", "segments"):
+        (folder / name).write_text("not a broker's")
+    (folder / "queues").mkdir()
+    (folder / "queues" / "list.txt").write_text("1")
+
+
+def other_database(folder: Path) -> None:
+    site(folder)
+    with closing(sqlite3.connect(folder / CATALOG)) as connection:
+        connection.executescript("CREATE TABLE books (title TEXT)")
+
+
+def one_file(folder: Path) -> None:
+    (folder / ".profile").write_text("umask 022")
+
+
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "a web site": site, "names of a broker's": same_names, "a catalog of books": other_database, "one file": one_file,
+}  # fmt: skip
+OTHERS: dict[str, Callable[[Path], object]] = {
+    **FOREIGN,
+    "nothing": lambda folder: None,
+    "an empty file system": lambda folder: (folder / "lost+found").mkdir(),
+    "a file": lambda folder: folder.rename(folder.with_name("away")) and folder.write_text("x"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    folder.mkdir(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("command", [check, repair, lambda *, data: repair(data=data, new_catalog=True)])
+def test_another_folder_is_left_alone(folder: Path, command: Callable[..., int], kind: str) -> None:
+    OTHERS[kind](folder)
+    untouched = state(folder)
+    with pytest.raises(Unusable, match="is no data folder of a broker: name one with --data"):
+        command(data=folder)
+    assert state(folder) == untouched
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("users", "list")])
+def test_no_broker_starts_on_another_folder(folder: Path, kind: str, command: tuple[str, ...]) -> None:
+    FOREIGN[kind](folder)
+    untouched = state(folder)
+    result = harebell(*command, "--data", folder)
+    assert result.returncode == 1
+    assert f"harebell: {folder} " in result.stderr
+    assert "no data" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert state(folder) == untouched
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file system", "a start that was killed"])
+async def test_a_broker_starts_where_there_is_nothing_else(folder: Path, left: str) -> None:
+    if left == "a start that was killed":
+        hold_folder(folder).close()
+        mark_running(folder)
+    else:
+        OTHERS[left](folder)
+    async with Broker(port=None, data=folder):
+        pass
+    (folder / "notes.txt").write_text("beside the data, which is there now")
+    async with Broker(port=None, data=folder):
+        pass
+    assert check(data=folder) == 0
+
+
+@pytest.mark.parametrize("gone", ["catalog.*", "catalog.[!g]*", "catalog.[!s]*"])
+def test_what_is_left_of_a_catalog_is_a_sign(data: Path, gone: str) -> None:
+    (data / "notes.txt").write_text("beside the data")
+    for path in data.glob(gone):
+        path.unlink()
+    untouched = state(data)
+    check(data=data)
+    assert state(data) == untouched
+
+
+async def test_the_folder_of_a_running_broker(folder: Path) -> None:
+    async with Broker(port=None, data=folder):
+        untouched = state(folder)
+        for command in (check, repair):
+            with pytest.raises(Unusable, match="in use by a broker that runs: stop that one first"):
+                command(data=folder)
+        assert state(folder) == untouched
+
+
+def test_a_folder_that_may_only_be_read(data: Path) -> None:
+    paths = [path for path in (data, *data.rglob("*")) if not path.is_symlink()]
+    for path in paths:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    try:
+        assert check(data=data) == 0
+    finally:
+        for path in paths:
+            path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def test_a_check_keeps_brokers_away(data: Path) -> None:
+    hold_folder(data).close()
+    with shared_folder(data), shared_folder(data), pytest.raises(BlockingIOError):
+        hold_folder(data)
+    hold_folder(data).close()

@@ -149,7 +149,7 @@ def test_definitions_are_there_when_it_is_ready(tmp_path: Path) -> None:
     path = tmp_path / "definitions.json"
     path.write_text('{"queues": [{"vhost": "/", "name": "q", "durable": true, "auto_delete": false, "arguments": {}}]}')
     for arguments, variables in ((("--definitions", path), {}), ((), {"HAREBELL_DEFINITIONS": str(path)})):
-        with serving("--data", tmp_path, *arguments, **variables) as (process, url):
+        with serving("--data", tmp_path / "data", *arguments, **variables) as (process, url):
             with connect(url) as connection:
                 connection.channel().queue_declare("q", passive=True)
             process.terminate()
@@ -174,7 +174,7 @@ def test_definitions_are_there_when_it_is_ready(tmp_path: Path) -> None:
 def test_definitions_that_are_none(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "definitions.json"
     path.write_text(text)
-    said = one_line("--port", "0", "--data", tmp_path, "--definitions", path)
+    said = one_line("--port", "0", "--data", tmp_path / "data", "--definitions", path)
     assert f"definitions file {path}: {problem}" in said
 
 

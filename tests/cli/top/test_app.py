@@ -248,7 +248,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     run = runner(monkeypatch, capsys)
     without = run("top")
     assert (without.status, "there is no terminal: `harebell queues list --watch 2`" in without.error) == (1, True)
-    assert "at least 0.2" in run("top", "--every", "0.1").error
+    assert "from 0.2 to" in run("top", "--every", "0.1").error
     monkeypatch.setattr(command, "at_terminal", lambda: True)
     nobody = run("top", "--url", "http://127.0.0.1:1")
     assert (nobody.status, "no HTTP API answers" in nobody.error) == (69, True)

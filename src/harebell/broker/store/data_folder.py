@@ -11,20 +11,30 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Final, TextIO
 
+from harebell.broker.store.catalog.check import APPLICATION, CATALOG, COPY, SEAL
 from harebell.broker.store.private import FOLDER, close_to_others, is_open_to_others, private_opener
 from harebell.synced_files import make_folder, sync_folder
 
-__all__ = ["LastStop", "hold_folder", "make_folders", "mark_recovered", "mark_running", "mark_stopped"]
+__all__ = [
+    "ForeignFolder", "LastStop", "has_data", "hold_folder", "make_folders", "mark_recovered", "mark_running",
+    "mark_stopped", "shared_folder", "strangers",
+]  # fmt: skip
 
 log = logging.getLogger("harebell.broker.store")
 
 LOCK: Final = "lock"
 RUNNING: Final = "running"
+OWN: Final = re.compile(r"(catalog|segments|sessions|transactions|queues|streams|delays|damaged)([.-].*)?")
+BEFORE_DATA: Final = re.compile(r"(lock|running)(\..*)?|lost\+found|\.snapshot")  # the latter are of file systems
+SEGMENT: Final = re.compile(r"[0-9]{20}\..*")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -36,21 +46,90 @@ class LastStop(Enum):
     POWER_CUT = "power cut"
 
 
+class ForeignFolder(OSError):
+    """The folder has files of something else, and no data of a broker."""
+
+
+def has_data(folder: Path) -> bool:
+    """Whether a broker has stored something there, whatever has become of it since."""
+    return not strangers(folder) and any(OWN.fullmatch(name) for name in _names(folder))
+
+
+def strangers(folder: Path) -> list[str]:
+    """The names in the folder that a broker does not use; none where there are signs of a broker, or no folder.
+
+    A name alone, such as `lock` or `queues`, is no sign: these are found elsewhere too.
+    """
+    names = _names(folder)
+    others = sorted(name for name in names if not OWN.fullmatch(name) and not BEFORE_DATA.fullmatch(name))
+    if not others or SEAL in names or any(name in names and not _of_other(folder / name) for name in (CATALOG, COPY)):
+        return []
+    for kind in ("queues", "streams", "delays"):
+        if (folder / kind).is_dir() and any(SEGMENT.fullmatch(path.name) for path in (folder / kind).glob("*/*")):
+            return []
+    return others
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _of_other(path: Path) -> bool:
+    """Whether the file is a database of another program; a damaged one counts as ours."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(72)
+    except OSError:
+        return False
+    return head.startswith(b"SQLite format 3\0") and head[68:] != APPLICATION.to_bytes(4, "big")
+
+
+@contextmanager
+def shared_folder(folder: Path) -> Iterator[None]:
+    """Keep brokers from the folder in the block, and change nothing in it.
+
+    Raises OSError when it cannot be read, BlockingIOError when a broker uses it. Without the file `lock`, which a
+    broker makes first, nothing is held.
+    """
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        _flock(lock, fcntl.LOCK_SH, folder)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _flock(lock: int, operation: int, folder: Path) -> None:
+    try:
+        fcntl.flock(lock, operation | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            raise BlockingIOError(errno.EWOULDBLOCK, "in use by another broker", os.fspath(folder)) from error
+        raise
+
+
 def hold_folder(folder: Path) -> TextIO:
     """Make the folder and lock it until the returned file is closed; the kernel unlocks it when the process dies.
 
     A folder that others may enter is closed to them, and the log says so.
 
-    Raises OSError when it cannot be used, BlockingIOError when another broker uses it.
+    Raises OSError when it cannot be used, BlockingIOError when another broker uses it. ForeignFolder, before anything
+    is changed, when it belongs to something else: it would be closed to that too.
     """
+    if names := strangers(folder):
+        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        text = f"it has other files ({some}) and no data of a broker"
+        raise ForeignFolder(errno.ENOTEMPTY, text, os.fspath(folder))
     make_folder(folder, FOLDER)
     lock = open(folder / LOCK, "a", opener=private_opener)  # noqa: SIM115  the caller closes it
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        _flock(lock.fileno(), fcntl.LOCK_EX, folder)
+    except OSError:
         lock.close()
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise BlockingIOError(errno.EWOULDBLOCK, "in use by another broker", os.fspath(folder)) from error
         raise
     try:
         if is_open_to_others(folder) and (count := close_to_others(folder)):

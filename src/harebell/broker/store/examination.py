@@ -1,12 +1,17 @@
 """The examination of a data folder that no broker uses: what is damaged in it. Nothing is changed.
 
-The logs are read by the code of a start, over files that are only looked at.
+The logs are read by the code of a start, over files that are only looked at. SQLite writes beside a database that it
+only reads, and looks at a copy elsewhere.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +19,7 @@ from harebell.broker.store.catalog.catalog import CatalogError, Contents, read_c
 from harebell.broker.store.catalog.check import (
     CATALOG,
     COPY,
+    MESSAGES,
     SEAL,
     Inspection,
     check_catalog,
@@ -96,15 +102,50 @@ def candidates(data: Path) -> list[Inspection]:
 
 def examine(data: Path) -> Iterator[Finding]:
     """Examine the folder, which is locked by the caller. OSError when it cannot be read at all."""
+    with _copied_catalog(data) as copies:
+        yield from _examine(data, copies)
+
+
+@contextmanager
+def _copied_catalog(data: Path) -> Iterator[Path]:
+    """A folder with copies of the catalog's files, and links to the others."""
+    with tempfile.TemporaryDirectory(prefix="harebell-check-") as name:
+        copies = Path(name)
+        for linked in (SEAL, *MESSAGES):
+            if os.path.lexists(data / linked):
+                (copies / linked).symlink_to((data / linked).absolute())
+        for database in (CATALOG, COPY):
+            for suffix in ("", "-wal", "-journal"):  # SQLite looks for these beside the target of a link
+                _copy((data / database).resolve(), data / database, copies / database, suffix)
+            if (data / f"{database}-shm").is_symlink():  # no SQLite opens it
+                (copies / f"{database}-shm").symlink_to("nowhere")
+        yield copies
+
+
+def _copy(resolved: Path, path: Path, copy: Path, suffix: str) -> None:
+    source, target = resolved.with_name(resolved.name + suffix), copy.with_name(copy.name + suffix)
+    if source.is_dir():
+        target.mkdir()
+    elif source.exists():
+        try:
+            shutil.copyfile(source, target)
+        except OSError as error:
+            if error.errno != errno.EIO:  # what a failing disk lacks is damage
+                raise
+    elif source.is_symlink() or (not suffix and path.is_symlink()):
+        target.symlink_to("nowhere")
+
+
+def _examine(data: Path, copies: Path) -> Iterator[Finding]:
     try:
-        check_catalog(data / CATALOG)
+        check_catalog(copies / CATALOG)
     except CatalogError as error:
         yield Finding(True, (error.strerror or str(error)).partition(". Nothing was changed")[0])
-        for each in candidates(data):
+        for each in candidates(copies):
             yield Finding(False, _describe(each))
     else:
-        yield Finding(False, _describe(inspect_catalog(data / CATALOG)))
-    best = candidates(data)[0]
+        yield Finding(False, _describe(inspect_catalog(copies / CATALOG)))
+    best = candidates(copies)[0]
     contents = None if best.problem is not None else read_contents(best.path)
     owners = _owners(contents)
     for missing in missing_files(data):

@@ -31,6 +31,7 @@ from harebell.cli.server.options import read_settings
 from harebell.cli.server.plugins import load_plugins
 from harebell.cli.server_name import server_name
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import Seconds
 from harebell.client.blocking import Connection, connect
 from harebell.client.messages import Message
 from harebell.client.servers import product_of
@@ -71,7 +72,7 @@ class Target:
     data: Annotated[Path | None, Parameter(help="The data folder of a broker that does not run, instead of --url.")] = (
         None
     )
-    timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.")] = 10.0
+    timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.", validator=Seconds())] = 10.0
     plugins: Annotated[
         str | None,
         Parameter(

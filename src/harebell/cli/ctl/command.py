@@ -20,6 +20,7 @@ from harebell.cli.ctl.limits import LIMITS
 from harebell.cli.ctl.lists import LISTS, list_objects
 from harebell.cli.ctl.parameters import PARAMETERS
 from harebell.cli.http_api.target import HttpTarget, connect_to
+from harebell.cli.validators import Seconds
 
 __all__ = ["KNOWN", "harebellctl"]
 
@@ -66,7 +67,9 @@ def harebellctl(
     ] = False,
     no_table_headers: Annotated[bool, Parameter(negative=(), help="Tables without headers.")] = False,
     formatter: Annotated[str, Parameter(help=f"{', '.join(FORMATTERS)}.")] = "table",
-    timeout: Annotated[float, Parameter(name=["--timeout", "-t"], help="Seconds for an answer.")] = 60.0,
+    timeout: Annotated[
+        float, Parameter(name=["--timeout", "-t"], help="Seconds for an answer.", validator=Seconds())
+    ] = 60.0,
     node: Annotated[
         str | None, Parameter(name=["--node", "-n"], help="Fail unless the broker's node has this name.")
     ] = None,

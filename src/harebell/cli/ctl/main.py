@@ -12,6 +12,7 @@ from typing import Final
 
 from harebell.cli.main import INTERRUPTED, fail, in_words
 from harebell.cli.terminal.output import say, standard_streams
+from harebell.cli.validators import plausible
 from harebell.errors import HarebellError, InvalidArgument
 
 __all__ = ["main"]
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(given: list[str]) -> None:
     try:
         import rich  # noqa: F401
-        from cyclopts import App, CycloptsError
+        from cyclopts import App, CycloptsError, Parameter
     except ImportError as error:
         fail(f"`harebellctl` needs the package {error.name}: pip install 'harebell[server]'")
     from harebell.cli.ctl.call import USAGE, Failed, WrongUsage
@@ -37,7 +38,13 @@ def _run(given: list[str]) -> None:
 
     if "-" in given and "--" not in given:  # standard input or output, which no parser takes for an argument
         given = [each for each in given if each != "-"] + ["--", "-"]
-    app = App(name="harebellctl", help=ABOUT, suppress_keyboard_interrupt=False, version_flags=[])
+    app = App(
+        name="harebellctl",
+        help=ABOUT,
+        suppress_keyboard_interrupt=False,
+        version_flags=[],
+        default_parameter=Parameter(validator=plausible),
+    )
     app.default(harebellctl)
     try:
         sys.exit(app(given, exit_on_error=False, print_error=False))

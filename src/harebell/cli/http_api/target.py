@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from harebell.cli.http_api.address import parse_address
 from harebell.cli.http_api.client import HttpApi
+from harebell.cli.validators import Seconds
 
 __all__ = ["HttpTarget", "connect_to"]
 
@@ -30,7 +31,7 @@ class HttpTarget:
             f"[env: {' or '.join(VARIABLES)}; default: {DEFAULT_URL}]"
         ),
     ] = None
-    timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.")] = 10.0
+    timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.", validator=Seconds())] = 10.0
     ca_file: Annotated[Path | None, Parameter(help="For https: a file of certificates to trust.")] = None
 
 

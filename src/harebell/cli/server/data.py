@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from harebell.broker.store.data_folder import hold_folder
+from harebell.broker.store.data_folder import has_data, hold_folder, shared_folder
 from harebell.broker.store.examination import examine
 from harebell.broker.store.repair import repair as mend
 from harebell.cli.server.folders import data_folder
@@ -26,18 +26,18 @@ class Unusable(HarebellError):
 
 
 @contextmanager
-def _held(given: Path | None) -> Iterator[Path]:
-    """The folder, locked against brokers."""
+def _held(given: Path | None, hold: Callable[[Path], AbstractContextManager[object]]) -> Iterator[Path]:
+    """The folder, locked against brokers by `hold`."""
     folder = data_folder() if given is None else given
-    if not folder.is_dir():
-        raise Unusable(f"{folder} is no data folder of a broker: name one with --data")
-    try:
-        lock = hold_folder(folder)
-    except BlockingIOError:
-        raise Unusable(f"{folder} is in use by a broker that runs: stop that one first") from None
-    except OSError as error:
-        raise Unusable(f"{folder} cannot be used: {error.strerror}") from error
-    with lock:
+    with ExitStack() as stack:
+        try:
+            if not has_data(folder):
+                raise Unusable(f"{folder} is no data folder of a broker: name one with --data")
+            stack.enter_context(hold(folder))
+        except BlockingIOError:
+            raise Unusable(f"{folder} is in use by a broker that runs: stop that one first") from None
+        except OSError as error:
+            raise Unusable(f"{folder} cannot be used: {error.strerror}") from error
         try:
             yield folder
         except OSError as error:
@@ -47,7 +47,7 @@ def _held(given: Path | None) -> Iterator[Path]:
 def check(*, data: Folder = None) -> int:
     """Say what is damaged in a data folder, and change nothing. Ends with status 1 when something is lost."""
     bad = 0
-    with _held(data) as folder:
+    with _held(data, shared_folder) as folder:
         for finding in examine(folder):
             bad += finding.bad
             say(f"{'LOST' if finding.bad else 'ok  '}  {finding.text}")
@@ -63,7 +63,7 @@ def repair(
     ] = False,
 ) -> int:
     """Mend the catalog of a data folder, so that a broker can start on it. What is replaced is moved, not deleted."""
-    with _held(data) as folder:
+    with _held(data, hold_folder) as folder:
         for line in mend(folder, new_catalog=new_catalog):
             say(line)
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +19,7 @@ from harebell.cli.spark.checks import asked_queue, check_broker, timed
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
+from harebell.cli.validators import Number
 from harebell.errors import ArchiveIncomplete, DataLoss, InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ def archive(
         ),
     ] = None,
     key_words: Annotated[
-        int, Parameter(help="Words of the routing key that name a folder.", validator=validators.Number(gte=0))
+        int, Parameter(help="Words of the routing key that name a folder.", validator=Number(gte=0))
     ] = 1,
-    batch: Annotated[int, Parameter(help="Messages of a batch.", validator=validators.Number(gte=1))] = 200_000,
+    batch: Annotated[int, Parameter(help="Messages of a batch.", validator=Number(gte=1))] = 200_000,
     skip_lost: Annotated[
         bool, Parameter(negative=(), help="Continue if a stream has dropped messages before they were archived.")
     ] = False,
@@ -72,7 +73,7 @@ def archive(
         bool, Parameter(negative=(), help="Then merge small files of past days into large ones.")
     ] = False,
     file_size: Annotated[
-        int, Parameter(help="Size of the files that --compact writes, in MiB.", validator=validators.Number(gte=1))
+        int, Parameter(help="Size of the files that --compact writes, in MiB.", validator=Number(gte=1))
     ] = 128,
     verify: Annotated[bool, Parameter(negative=(), help="Then count every row of the archive.")] = False,
     cluster: Cluster = Cluster(),  # noqa: B008  # frozen

@@ -21,6 +21,7 @@ __all__ = ["asked_queue", "check_broker", "check_exchange", "check_output", "che
 
 ANSWER_SECONDS: Final = 10.0
 UNITS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+LONGEST: Final = 100 * 366 * 86_400  # seconds; a timedelta and Spark's milliseconds have more, a datetime not much more
 _TIME: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
 
 
@@ -91,7 +92,7 @@ def duration(option: str, text: str, plain: str = "") -> float:
     found = _TIME.fullmatch(text)
     unit = "" if found is None else found[2].lower() or plain
     seconds = 0.0 if found is None else float(found[1]) * UNITS.get(unit, 0)
-    if not 0 < seconds < float("inf"):
+    if not 0 < seconds <= LONGEST:
         hint = (
             f"a number and its unit: {found[1]}s, {found[1]}m" if found and not unit else "a time such as 30s, 5m, 1h"
         )

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 from rich.table import Table
 
 from harebell.cli.html.page import clip
 from harebell.cli.spark.checks import asked_queue, check_exchange, check_output
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import Number
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ def deadletters(
         str | None, Parameter(help="The name of what --take drains; one that exists is read again.")
     ] = None,
     spool: Annotated[str | None, Parameter(help="The folder that --take drains into.")] = None,
-    top: Annotated[
-        int, Parameter(help="How many origins and payload patterns.", validator=validators.Number(gte=1))
-    ] = 20,
+    top: Annotated[int, Parameter(help="How many origins and payload patterns.", validator=Number(gte=1))] = 20,
     report: ReportFile = None,
     json_file: JsonFile = None,
     redrive: Annotated[
@@ -82,7 +81,7 @@ def deadletters(
     ] = None,
     queue: Annotated[str | None, Parameter(help="Only those that died in this queue.")] = None,
     limit: Annotated[
-        int | None, Parameter(help="Only so many, the oldest in the queue first.", validator=validators.Number(gte=1))
+        int | None, Parameter(help="Only so many, the oldest in the queue first.", validator=Number(gte=1))
     ] = None,
     dry_run: Annotated[bool, Parameter(negative=(), help="Say what would be sent where, and send nothing.")] = False,
     to: Annotated[
@@ -93,7 +92,7 @@ def deadletters(
     to_key: Annotated[str | None, Parameter(help="With this routing key instead.")] = None,
     max_redrives: Annotated[
         int,
-        Parameter(help="Leave out messages that were sent back so often already.", validator=validators.Number(gte=1)),
+        Parameter(help="Leave out messages that were sent back so often already.", validator=Number(gte=1)),
     ] = 3,
     state: Annotated[
         Path | None, Parameter(help="The file that records what was sent, for a run after a crash.")

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +15,7 @@ from harebell.cli.spark.checks import check_broker, check_exchange, check_period
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
+from harebell.cli.validators import Number
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["replay"]
 
 SHOWN: Final = 20  # routes of a dry run
-POSITIVE: Final = validators.Number(gt=0)
-AT_LEAST_ONE: Final = validators.Number(gte=1)
+POSITIVE: Final = Number(gt=0)
+AT_LEAST_ONE: Final = Number(gte=1)
 
 
 @Parameter(name="*")

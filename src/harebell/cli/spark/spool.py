@@ -19,7 +19,7 @@ from harebell.errors import InvalidArgument
 __all__ = ["listed", "prune"]
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_AGE: Final = re.compile(rf"(\d+)([{''.join(SECONDS)}])")
+_AGE: Final = re.compile(rf"([0-9]{{1,5}})([{''.join(SECONDS)}])")
 
 Folder = Annotated[
     Path | None,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from harebell.cli.spark.spark_job import DEFAULT_URL, Url
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import Number, Seconds
 from harebell.spark.streams.tap import tap as put_tap
 
 __all__ = ["tap"]
@@ -22,12 +23,12 @@ def tap(
     stream: Annotated[str | None, Parameter(help="Name of the stream queue. [default: QUEUE.tap]")] = None,
     max_age: Annotated[str, Parameter(help="How long the stream retains messages: 12h, 7D, ...; 'forever'.")] = "7D",
     max_bytes: Annotated[
-        int | None, Parameter(help="How many bytes the stream retains.", validator=validators.Number(gte=1))
+        int | None, Parameter(help="How many bytes the stream retains.", validator=Number(gte=1, lte=2**63 - 1))
     ] = None,
     management_url: Annotated[
         str | None, Parameter(help="A RabbitMQ's management plugin, which knows its bindings: http://host:15672")
     ] = None,
-    timeout: Annotated[float, Parameter(help="Seconds for each answer.", validator=validators.Number(gt=0))] = 30.0,
+    timeout: Annotated[float, Parameter(help="Seconds for each answer.", validator=Seconds())] = 30.0,
 ) -> int:
     """Bind a stream queue beside a work queue. Consumers still get every message; pipelines read the stream.
 

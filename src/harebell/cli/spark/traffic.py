@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from harebell.cli.spark.checks import asked_queue, check_broker, check_output, check_period, duration
 from harebell.cli.spark.deadletters import table
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import Number
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def traffic(
         tuple[str, ...], Parameter(help="An AMQP topic pattern of routing keys; may be repeated, the first counts.")
     ] = (),
     words: Annotated[
-        int, Parameter(help="Without --pattern: the first words of the key.", validator=validators.Number(gte=1))
+        int, Parameter(help="Without --pattern: the first words of the key.", validator=Number(gte=1))
     ] = 1,
     since: Annotated[datetime | None, Parameter(help="Only from this time on; UTC.")] = None,
     until: Annotated[datetime | None, Parameter(help="Only before this time; UTC.")] = None,
@@ -62,13 +63,13 @@ def traffic(
         str | None, Parameter(help="Only events for which this SQL condition is true: \"queue = 'work'\"")
     ] = None,
     gap: Annotated[str | None, Parameter(help="List silences longer than this: 30s, 5m.")] = None,
-    top: Annotated[int, Parameter(help="How many names.", validator=validators.Number(gte=1))] = 20,
+    top: Annotated[int, Parameter(help="How many names.", validator=Number(gte=1))] = 20,
     capacity: Annotated[bool, Parameter(negative=(), help="Arrivals a second, and bytes a day.")] = False,
     consumer_rate: Annotated[
         float | None,
         Parameter(
             help="With --capacity: the backlog of consumers that take so many a second.",
-            validator=validators.Number(gt=0),
+            validator=Number(gt=0),
         ),
     ] = None,
     report: ReportFile = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.http_api.target import HttpTarget, connect_to
+from harebell.cli.validators import Seconds
 from harebell.errors import InvalidArgument
 
 __all__ = ["top"]
@@ -15,12 +16,12 @@ __all__ = ["top"]
 
 def top(
     *,
-    every: Annotated[float, Parameter(help="Seconds between two readings; at least 0.2.")] = 2.0,
+    every: Annotated[
+        float, Parameter(help="Seconds between two readings; at least 0.2.", validator=Seconds(0.2))
+    ] = 2.0,
     target: HttpTarget | None = None,
 ) -> int:
     """Show a broker's queues and connections live; q ends it, and the last line names the other keys."""
-    if not every >= 0.2:
-        raise InvalidArgument("--every takes seconds, at least 0.2")
     if not at_terminal():
         raise InvalidArgument("there is no terminal: `harebell queues list --watch 2` prints lists anywhere")
     from harebell.cli.top.app import Top

@@ -21,8 +21,8 @@ from typing import Final
 from harebell.broker.store.catalog.seal import Seal, digest_of, read_seal
 
 __all__ = [
-    "APPLICATION", "CATALOG", "COPY", "SCHEMA", "SEAL", "CatalogError", "Inspection", "catalog_errors", "check_catalog",
-    "inspect_catalog", "message_folders", "sealed_by",
+    "APPLICATION", "CATALOG", "COPY", "MESSAGES", "SCHEMA", "SEAL", "CatalogError", "Inspection", "catalog_errors",
+    "check_catalog", "inspect_catalog", "message_folders", "sealed_by",
 ]  # fmt: skip
 
 SCHEMA: Final = 4
@@ -161,7 +161,7 @@ def _check(path: Path, suspect: bool) -> int:
     copy = inspect_catalog(copied)
     if copy.problem is not None or copy.seal is None:
         if copied.exists() or copied.is_symlink():
-            log.warning("%s: %s; it is written again", copied, copy.problem)
+            log.warning("%s: %s; it is written again", copied.name, copy.problem)
         return -1
     if copy.seal.identity != found.seal.identity:
         raise _doubt(path, f"{name} and {COPY} belong to different brokers")
@@ -194,7 +194,7 @@ def _compare(path: Path, found: Inspection, sealed: Path, suspect: bool, has_jou
     missing = seal.generation - own.generation
     if missing > 0:
         if suspect and not seal.synced:
-            log.warning("%s: the last %d changes are lost: the machine stopped, and nothing was synced", path, missing)
+            log.warning("%s: the last %d changes are lost: the machine stopped, and nothing was synced", name, missing)
             return
         where = f"{name}-wal is " + (
             "damaged, cut, or an older one" if has_journal else "missing, or the file an older one"
@@ -206,7 +206,7 @@ def _compare(path: Path, found: Inspection, sealed: Path, suspect: bool, has_jou
     if missing == 0 and seal.digest != own.digest:
         raise _doubt(path, f"the records of {name} are not those that {SEAL} says")
     if missing < -1 and not suspect:
-        log.warning("%s is older than the catalog by %d changes; it is written again", sealed, -missing)
+        log.warning("%s is older than the catalog by %d changes; it is written again", SEAL, -missing)
 
 
 def _doubt(path: Path, text: str) -> CatalogError:
