@@ -236,6 +236,11 @@ def one_file(folder: Path) -> None:
     (folder / ".profile").write_text("umask 022")
 
 
+def set_up(folder: Path) -> None:
+    for name in ("definitions.json", "harebell.toml", "server.pem", "server.key"):
+        (folder / name).write_text("{}")
+
+
 FOREIGN: dict[str, Callable[[Path], object]] = {
     "a web site": site, "names of a broker's": same_names, "a catalog of books": other_database, "one file": one_file,
 }  # fmt: skip
@@ -243,6 +248,7 @@ OTHERS: dict[str, Callable[[Path], object]] = {
     **FOREIGN,
     "nothing": lambda folder: None,
     "an empty file system": lambda folder: (folder / "lost+found").mkdir(),
+    "what a broker is set up with": set_up,
     "a file": lambda folder: folder.rename(folder.with_name("away")) and folder.write_text("x"),
 }
 
@@ -277,7 +283,9 @@ def test_no_broker_starts_on_another_folder(folder: Path, kind: str, command: tu
     assert state(folder) == untouched
 
 
-@pytest.mark.parametrize("left", ["nothing", "an empty file system", "a start that was killed"])
+@pytest.mark.parametrize(
+    "left", ["nothing", "an empty file system", "what a broker is set up with", "a start that was killed"]
+)
 async def test_a_broker_starts_where_there_is_nothing_else(folder: Path, left: str) -> None:
     if left == "a start that was killed":
         hold_folder(folder).close()

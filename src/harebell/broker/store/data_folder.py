@@ -33,7 +33,8 @@ log = logging.getLogger("harebell.broker.store")
 LOCK: Final = "lock"
 RUNNING: Final = "running"
 OWN: Final = re.compile(r"(catalog|segments|sessions|transactions|queues|streams|delays|damaged)([.-].*)?")
-BEFORE_DATA: Final = re.compile(r"(lock|running)(\..*)?|lost\+found|\.snapshot")  # the latter are of file systems
+# What may be there before the first start: our lock, what file systems make, and what a broker is set up with.
+BEFORE_DATA: Final = re.compile(r"(lock|running)(\..*)?|lost\+found|\.snapshot|.+\.(json|toml|pem|crt|key)")
 SEGMENT: Final = re.compile(r"[0-9]{20}\..*")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
