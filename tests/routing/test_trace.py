@@ -88,3 +88,11 @@ def test_what_is_unbound_is_not_depended_on() -> None:
     assert Tracer(router).depends_on == frozenset()
     router.bind("amq.headers", to_queue("q"), "", {"h": 1})
     assert Tracer(router).depends_on == {Dependence.HEADERS}
+
+
+def test_the_default_exchange() -> None:
+    router = Router(types=exchange_types())
+    router.add_queue("q")
+    tracer = Tracer(router)
+    assert (tracer.trace("", ["q"]).queues, tracer.trace("", ["r"]).queues) == (("q",), ())
+    assert tracer.trace("", ["q"]).bindings == ()
