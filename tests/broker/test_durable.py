@@ -12,11 +12,12 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harebell.broker.connections.base import FLUSH_BYTES
+from harebell.broker.queues import classic
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.dead_letters import RETRY_MS
 from harebell.broker.store.catalog.catalog import Catalog
 from harebell.broker.store.queue_log import journal
-from harebell.protocol.v091 import Content, methods as m
+from harebell.protocol.v091 import Content, Properties, methods as m
 from harebell.protocol.v091.fields import Table
 from harebell.routing.dead_letter import deaths
 from harebell.routing.policies import Policy
@@ -137,6 +138,62 @@ def test_what_waits_goes_on_waiting_after_a_restart(
         at.kit.run_syncs()
         client = at.kill()
         assert (at.queue.message_count, at.queue.dead_letter_count, client.count("later")) == (2, 0, 0)
+
+
+DELAY: dict[str, Any] = {"x-delay": 60_000}
+KEYS = [f"{number:04}" + "\N{LATIN SMALL LETTER E WITH ACUTE}" * 50 for number in range(300)]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("keys", [["q"], [*KEYS, "q"]], ids=["one key", "90 KB of keys"])
+@pytest.mark.parametrize("expiration", [None, "0", "3600000"])
+def test_a_held_message_keeps_its_keys_and_its_expiration(
+    durable: Callable[..., Restarting], keys: list[str], expiration: str | None, killed: bool
+) -> None:
+    at = durable()
+    kind = m.ExchangeDeclare("x", "x-delayed-message", durable=True, arguments={"x-delayed-type": "direct"})
+    at.client.call(kind, m.ExchangeDeclareOk)
+    at.client.call(m.QueueBind("q", "x", "q"), m.QueueBindOk)
+    publish(at.client, 1, queue="none", exchange="x", headers={**DELAY, "CC": keys}, expiration=expiration)
+    at.kit.node.batch.end()
+    if not killed:
+        at.stop()
+    client = at.kill() if killed else at.start()
+    at.kit.pass_time(60_000)
+    got = client.get("q")
+    assert (got is None) is (expiration == "0")
+    if got is not None:
+        assert got.body == b"1"
+        assert got.decode_properties().expiration == expiration
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("many", [False, True], ids=["one by one", "together"])
+def test_what_comes_while_a_backlog_is_made_expires_after_a_restart(
+    durable: Callable[..., Restarting], monkeypatch: pytest.MonkeyPatch, many: bool, killed: bool
+) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    at = durable()
+    publish(at.client, *range(50))
+    at.kit.stopwatch.step = 1.0  # each step is a slice
+    at.kit.node.vhosts["/"].policies.set(Policy("/", "p", "^q$", {"message-ttl": 60_000}))
+    assert at.queue.is_enriching
+    if many:
+        for body in (50, 51, 52):
+            at.client.engine.send_content(1, m.BasicPublish("", "q"), Properties(delivery_mode=2), b"%d" % body)
+        at.client.pump()
+    else:
+        publish(at.client, 50, 51, 52)
+    assert at.queue.is_enriching
+    at.kit.node.batch.end()
+    at.kit.stopwatch.step = 0.0
+    if not killed:
+        at.stop()
+    at.kill() if killed else at.start()
+    assert at.queue.message_count == 53
+    at.kit.pass_time(61_000)
+    assert at.queue.message_count == 50, "those from before have no deadline"
 
 
 @pytest.fixture

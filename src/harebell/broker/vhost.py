@@ -114,6 +114,7 @@ class VirtualHost:
         self.reply_queues: dict[str, Queue] = {}
         self._stateful = StatefulExchanges(self, host.store)
         self.delays = self._stateful.delays  # of delayed exchanges that ever held a message
+        self.delay_folders = self._stateful.folders  # of their messages, by exchange in the catalog
         self.trace: Tracer | None = None
         self.counts = ChannelCounts()
         self.recv_oct = self.send_oct = 0
@@ -500,7 +501,8 @@ class VirtualHost:
                 self.catalog.put_exchange(
                     definitions.ExchangeDefinition(
                         self.name, name, kind, durable, auto_delete, internal, dict(arguments)
-                    )
+                    ),
+                    self._stateful.new_folder(name),
                 )
             self.events.exchange_created(self.name, self.router.exchange(name), user)
 

@@ -165,7 +165,7 @@ class Delays:
         self._heap, self._by_id, self._count = Heap(_is_revoked), {}, 0
         self._arm()
         if self._journal is not None:
-            self._vhost.batch.slices.run(self._journal.delete())
+            self._vhost.batch.remove_after_commit(self._journal.delete())
             self._journal = None
 
     # -- on disk -------------------------------------------------------------------------------------------------

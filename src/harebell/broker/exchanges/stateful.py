@@ -29,12 +29,25 @@ class Home(DelayHome, Protocol):
 
 
 class StatefulExchanges:
-    """The stateful exchanges of a virtual host; `delays` are those of delayed exchanges that ever held a message."""
+    """The stateful exchanges of a virtual host.
+
+    delays   those of delayed exchanges that ever held a message, by exchange
+    folders  the folders of messages of durable delayed exchanges, as in the catalog, by exchange
+    """
 
     def __init__(self, vhost: Home, store: Store) -> None:
         self._vhost, self._store = vhost, store
         self.delays: dict[str, Delays] = {}
+        self.folders: dict[str, str] = {}
         self._histories: dict[str, History] = {}
+
+    def new_folder(self, name: str) -> str | None:
+        """A new folder for the messages of the exchange, if it is durable and holds any."""
+        exchange = self._vhost.router.exchange(name)
+        if not exchange.durable or not isinstance(exchange, DelayedMessageExchange):
+            return None
+        self.folders[name] = folder = self._store.new_delay_folder()
+        return folder
 
     def sinks(self, route: Route, keys: tuple[str, ...]) -> tuple[Hold | History, ...]:
         """The delays and histories on a message's route."""
@@ -54,8 +67,9 @@ class StatefulExchanges:
         if delays is None:
             vhost = self._vhost
             delays = self.delays[name] = Delays(vhost, name)
-            if vhost.router.exchange(name).durable:
-                journal = self._store.delay_journal(vhost.name, name, partial(vhost.batch.has_written, delays))
+            folder = self.folders.get(name)
+            if folder is not None:
+                journal = self._store.queue_journal(name, folder, partial(vhost.batch.has_written, delays))
                 delays.use_journal(journal, suspect=self._store.suspect)
         return delays
 
@@ -75,6 +89,7 @@ class StatefulExchanges:
     def forget(self, name: str) -> None:
         """Drop the state of an exchange that is deleted."""
         self._histories.pop(name, None)
+        self.folders.pop(name, None)
         delays = self.delays.pop(name, None)
         if delays is not None:
             delays.forget()

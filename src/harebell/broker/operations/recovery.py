@@ -20,7 +20,7 @@ from harebell.broker.auth.users import refused_patterns
 from harebell.broker.node import Node
 from harebell.broker.patterns import PATTERNS
 from harebell.broker.queues.classic import ClassicQueue
-from harebell.broker.store.catalog.catalog import CatalogError
+from harebell.broker.store.catalog.catalog import CatalogError, Contents
 from harebell.broker.store.inventory import Missing, missing_files
 from harebell.broker.vhost import VirtualHost
 from harebell.errors import AmqpError, HarebellError, PreconditionFailed
@@ -38,9 +38,9 @@ log = logging.getLogger("harebell.broker.recovery")
 def recover(node: Node) -> None:
     """Recover the node. OSError when the store cannot be read or written, CatalogError for an invalid catalog."""
     contents = node.catalog.load()
-    _report_missing(node, contents.folders)
+    _report_missing(node, contents)
     if contents.definitions.vhosts or contents.definitions.users:
-        _restore(node, contents.definitions, contents.folders)
+        _restore(node, contents)
     else:
         _begin(node)
     _adopt_streams(node)
@@ -49,10 +49,13 @@ def recover(node: Node) -> None:
     node.catalog.commit()
     node.batch.sweep()
     node.keep_copy()
-    known = {folder for vhost in node.vhosts.values() for folder in vhost.folders.values()}
-    for folder in (*node.store.streams.folders(), *node.store.queue_folders()):
+    known = set[str]()
+    for vhost in node.vhosts.values():
+        known.update(vhost.folders.values(), vhost.delay_folders.values())
+    for folder in (*node.store.streams.folders(), *node.store.journal_folders()):
         if folder not in known:
-            log.warning("%s belongs to no queue (a deletion was interrupted): it may be removed", folder)
+            what = "delayed exchange" if folder.startswith("delays/") else "queue"
+            log.warning("%s belongs to no %s (a deletion was interrupted): it may be removed", folder, what)
 
 
 def _report_refused_patterns(kept: Definitions) -> None:
@@ -71,21 +74,20 @@ def _report_refused_patterns(kept: Definitions) -> None:
                 )  # fmt: skip
 
 
-def _report_missing(node: Node, folders: dict[tuple[str, str], str]) -> None:
+def _report_missing(node: Node, contents: Contents) -> None:
     """Report segments and folders that are gone, and links; then begin an inventory of what is there."""
     inventory = node.inventory
     if inventory is None:
         return
     data = node.catalog.path.parent
-    owners = {folder: f"queue '{name}' in vhost '{vhost}'" for (vhost, name), folder in folders.items()}
+    owners = contents.owners()
     perhaps = " (or it was removed just before the machine stopped)" if node.store.suspect else ""
     by_folder: dict[str, list[Missing]] = {}
     for each in missing_files(data):
-        owner = owners.get(each.folder) or (each.folder if each.folder.startswith("delays/") else None)
-        if owner is not None:  # others are remains of deleted queues
+        if each.folder in owners:  # others are remains of deleted queues and exchanges
             by_folder.setdefault(each.folder, []).append(each)
     for folder, missing in by_folder.items():
-        owner = owners.get(folder, "a delayed exchange")
+        owner = owners[folder]
         if not (data / folder).exists():
             log.error("%s: its folder %s is gone, with all of its messages%s", owner, data / folder, perhaps)
             continue
@@ -105,7 +107,8 @@ def _begin(node: Node) -> None:
         node.catalog.put_permission(permission)
 
 
-def _restore(node: Node, kept: Definitions, folders: dict[tuple[str, str], str]) -> None:
+def _restore(node: Node, contents: Contents) -> None:
+    kept = contents.definitions
     for definition in kept.vhosts:
         node.new_vhost(definition.name).definition = definition
     _report_refused_patterns(kept)
@@ -119,8 +122,11 @@ def _restore(node: Node, kept: Definitions, folders: dict[tuple[str, str], str])
     for exchange in kept.exchanges:
         with _naming(node, f"exchange '{exchange.name}' in vhost '{exchange.vhost}'"):
             _restore_exchange(node, exchange)
+        folder = contents.delay_folders.get((exchange.vhost, exchange.name))
+        if folder is not None:
+            node.vhosts[exchange.vhost].delay_folders[exchange.name] = folder
     for queue in kept.queues:
-        _restore_queue(node, queue, folders[queue.vhost, queue.name])
+        _restore_queue(node, queue, contents.folders[queue.vhost, queue.name])
     for binding in kept.bindings:
         what = f"binding from '{binding.source}' to {binding.destination_type} '{binding.destination}'"
         with _naming(node, f"{what} in vhost '{binding.vhost}'"):

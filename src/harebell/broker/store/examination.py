@@ -149,15 +149,16 @@ def _examine(data: Path, copies: Path) -> Iterator[Finding]:
     contents = None if best.problem is not None else read_contents(best.path)
     owners = _owners(contents)
     for missing in missing_files(data):
-        if missing.folder in owners or missing.folder.startswith("delays/"):
+        if missing.folder in owners:
             yield Finding(True, f"{missing.path} is {missing.how}{owners.get(missing.folder, '')}")
     yield from _examine_records(data)
     for folder in message_folders(data):
         if not (data / folder).is_dir():
             yield Finding(True, f"{folder} is no folder{owners.get(folder, '')}")
             continue
-        if folder not in owners and not folder.startswith("delays/"):
-            yield Finding(contents is None, f"{folder} belongs to no queue")
+        if folder not in owners:
+            what = "delayed exchange" if folder.startswith("delays/") else "queue"
+            yield Finding(contents is None, f"{folder} belongs to no {what}")
         yield from _examine_log(data, folder, owners.get(folder, ""))
 
 
@@ -169,10 +170,8 @@ def _describe(found: Inspection) -> str:
 
 
 def _owners(contents: Contents | None) -> dict[str, str]:
-    """What to say of a folder: its queue."""
-    if contents is None:
-        return {}
-    return {folder: f" (queue '{name}' in vhost '{vhost}')" for (vhost, name), folder in contents.folders.items()}
+    """What to say of a folder: its queue or delayed exchange."""
+    return {} if contents is None else {folder: f" ({owner})" for folder, owner in contents.owners().items()}
 
 
 def _examine_records(data: Path) -> Iterator[Finding]:

@@ -3,7 +3,8 @@
 - The newest whole catalog takes the place of the damaged one: the part of the catalog that can still be read, or the
   copy beside it. Nothing is deleted: what is replaced goes into a folder `damaged-...`.
 - Messages in folders that this catalog does not know, because the declarations of their queues are lost, come into new
-  queues named `recovered-...`.
+  queues named `recovered-...`; those of a delayed exchange come into a new one of that name, and at their time into a
+  queue of that name.
 - Segments need no repair: each start skips what is damaged in them, and reports it.
 """
 
@@ -30,7 +31,8 @@ from harebell.broker.store.catalog.check import (
 from harebell.broker.store.catalog.seal import SealFile, read_seal
 from harebell.broker.store.examination import candidates
 from harebell.broker.store.private import FOLDER, make_private
-from harebell.routing.definitions import QueueDefinition, VirtualHost
+from harebell.routing.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition, VirtualHost
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 
 __all__ = ["repair"]
 
@@ -125,12 +127,8 @@ def _move_aside(data: Path, *, keep_copy: bool) -> str:
 
 def _adopt(data: Path) -> list[str]:
     """Put folders of messages without a queue into the catalog. Returns what was done."""
-    known = set(read_contents(data / CATALOG).folders.values())
-    unknown = [
-        folder
-        for folder in message_folders(data)
-        if folder not in known and not folder.startswith("delays/") and any((data / folder).glob("*.log"))
-    ]
+    known = read_contents(data / CATALOG).owners()
+    unknown = [folder for folder in message_folders(data) if folder not in known and any((data / folder).glob("*.log"))]
     if not unknown:
         return []
     catalog = Catalog.open(data / CATALOG)
@@ -142,6 +140,13 @@ def _adopt(data: Path) -> list[str]:
         done = []
         for folder in unknown:
             kind, _, name = folder.partition("/")
+            if kind == "delays":
+                name = _adopt_delays(catalog, vhost, folder)
+                done.append(
+                    f"the messages of {folder} are in delayed exchange '{name}' of vhost '{vhost}', and come into "
+                    "the queue of that name at their time"
+                )
+                continue
             stream = kind == "streams"
             arguments = {"x-queue-type": "stream"} if stream else {}
             queue = QueueDefinition(
@@ -152,6 +157,19 @@ def _adopt(data: Path) -> list[str]:
     finally:
         catalog.close()
     return done
+
+
+def _adopt_delays(catalog: Catalog, vhost: str, folder: str) -> str:
+    """Put a delayed exchange for a folder of messages into the catalog, and a queue behind it. Returns their name."""
+    base = folder.rpartition("/")[2]
+    name = RECOVERED + base
+    arguments = {"x-delayed-type": "fanout"}
+    catalog.put_exchange(
+        ExchangeDefinition(vhost, name, DelayedMessageExchange.TYPE, durable=True, arguments=arguments), folder
+    )
+    catalog.put_queue(QueueDefinition(vhost, name, durable=True, type="classic"), f"queues/{base}")
+    catalog.put_binding(BindingDefinition(vhost, name, name, "queue"))
+    return name
 
 
 def _remove(path: Path) -> None:

@@ -4,12 +4,12 @@
 - `streams/NAME` is the log of a stream.
 - `sessions` says how far the sessions are that survive a restart.
 - `transactions` has the distributed transactions that are prepared.
-- `delays/NAME` has the messages of a durable delayed exchange; NAME is made of the virtual host's and the exchange's.
+- `delays/NAME` has the messages of a durable delayed exchange; no other exchange ever has that NAME, but for those of
+  the first versions (`catalog.first_delay_folder`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -61,12 +61,23 @@ class Store:
         """A new folder's name, never used before, so that remains of a deleted queue are not taken for this one's."""
         return f"queues/{secrets.token_hex(8)}"
 
-    def queue_folders(self) -> list[str]:
-        """The folders of queues on disk, whether or not a queue uses them."""
-        return [f"queues/{name}" for name in sorted(self._files.listdir(str(self._data / "queues")))]
+    def new_delay_folder(self) -> str:
+        """The same for a delayed exchange."""
+        return f"delays/{secrets.token_hex(16)}"
+
+    def journal_folders(self) -> list[str]:
+        """The folders of queues and delayed exchanges on disk, whether or not one uses them."""
+        return [
+            f"{kind}/{name}"
+            for kind in ("queues", "delays")
+            for name in sorted(self._files.listdir(str(self._data / kind)))
+        ]
 
     def queue_journal(self, name: str, folder: str, changed: Callable[[], None]) -> Journal:
-        """The journal of a queue; `name` is for log lines, `changed` is called when there is something to write."""
+        """The journal of a queue or a delayed exchange.
+
+        `name` is for log lines, `changed` is called when there is something to write.
+        """
         queue_log = QueueLog(self._data / folder, self._commit, files=self._files)
         return Journal(name, queue_log, changed, self._now, partial(self._note, name))
 
@@ -74,8 +85,3 @@ class Store:
         """Note that a queue has the messages with these numbers. Returns whether any of them may come again."""
         of_session = self.positions.note(queue, numbers)
         return self.prepared.note(queue, numbers) or of_session
-
-    def delay_journal(self, vhost: str, exchange: str, changed: Callable[[], None]) -> Journal:
-        """The journal of a delayed exchange."""
-        folder = hashlib.sha256(f"{vhost}\0{exchange}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        return self.queue_journal(exchange, f"delays/{folder}", changed)

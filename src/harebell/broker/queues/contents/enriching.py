@@ -12,7 +12,7 @@ from typing import Final
 
 from harebell.broker.message import Held, Message
 from harebell.broker.queues.contents.backlog import Backlog
-from harebell.broker.queues.contents.plain import PlainContents
+from harebell.broker.queues.contents.plain import JournaledContents, PlainContents
 from harebell.broker.queues.contents.removed import Removed
 from harebell.broker.queues.turns import Consumers
 from harebell.broker.slices import Share
@@ -39,6 +39,8 @@ class Enriching:
         self.line, self.backlog = line, backlog
         self._priority, self._deadline = priority, deadline
         self._first_new = line.end
+        if isinstance(line, JournaledContents):
+            line.deadline = deadline  # a restart finds it on disk
 
     @property
     def count(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
@@ -137,14 +138,18 @@ class PlainContents:
 
 
 class JournaledContents(PlainContents):
-    """Messages of a queue with a journal. `before` is its earlier contents; `name` is the queue's, for log lines."""
+    """Messages of a queue with a journal. `before` is its earlier contents; `name` is the queue's, for log lines.
 
-    __slots__ = ("_batch", "_name", "journal")
+    `deadline` is that of a new message, once the queue has messages that expire; only the disk has it.
+    """
+
+    __slots__ = ("_batch", "_name", "deadline", "journal")
 
     def __init__(self, journal: Journal, before: PlainContents, batch: Batch, name: str) -> None:
         self.ready, self.returned = before.ready, before.returned
         self.position = journal.page_at if journal.paged else journal.next
         self.journal = journal
+        self.deadline: Callable[[Message], int] | None = None
         self._batch, self._name = batch, name
 
     @property
@@ -160,12 +165,13 @@ class JournaledContents(PlainContents):
         journal, ready = self.journal, self.ready
         position = journal.next
         journal.next = position + 1
+        deadline = 0 if self.deadline is None else self.deadline(message)
         if journal.paged or journal.is_full(len(ready), message):
-            journal.page_out(position, message)
+            journal.page_out(position, message, deadline)
         else:
             if not ready:
                 self.position = position
-            journal.store(position, message)
+            journal.store(position, message, deadline)
             ready.append(message)
 
     def put_again(self, message: Message) -> None:
@@ -174,10 +180,14 @@ class JournaledContents(PlainContents):
         held = Held(message, journal.next)
         held.count = 1
         journal.next += 1
-        journal.page_out(held.position, message)
+        journal.page_out(held.position, message, 0 if self.deadline is None else self.deadline(message))
         journal.returned(held)
 
     def put_all(self, messages: list[Message]) -> None:
+        if self.deadline is not None:
+            for message in messages:
+                self.put(message)
+            return
         journal, ready, position, fitting = self.journal, self.ready, self.journal.next, 0
         if not journal.paged:
             for count, message in enumerate(messages, len(ready)):

@@ -21,6 +21,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -49,10 +50,11 @@ from harebell.routing.definitions import (
     User,
     VirtualHost,
 )  # fmt: skip
+from harebell.routing.exchanges.storing_exchanges import DelayedMessageExchange
 from harebell.routing.policies import Policy
 from harebell.synced_files import sync_folder
 
-__all__ = ["SCHEMA", "Catalog", "CatalogError", "Contents", "create_catalog", "read_contents"]
+__all__ = ["SCHEMA", "Catalog", "CatalogError", "Contents", "create_catalog", "first_delay_folder", "read_contents"]
 
 Record: TypeAlias = (
     VirtualHost | User | Permission | TopicPermission | Parameter | GlobalParameter | Policy | ExchangeDefinition
@@ -62,10 +64,27 @@ Record: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of a catalog. `folders` are those of the queues with messages on disk, by (vhost, name)."""
+    """The contents of a catalog.
+
+    folders        those of the queues with messages on disk, by (vhost, name)
+    delay_folders  those of durable delayed exchanges, by (vhost, name)
+    """
 
     definitions: Definitions
     folders: dict[tuple[str, str], str] = field(default_factory=dict)
+    delay_folders: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def owners(self) -> dict[str, str]:
+        """What each of the folders belongs to, in words."""
+        found = {folder: f"queue '{name}' in vhost '{vhost}'" for (vhost, name), folder in self.folders.items()}
+        for (vhost, name), folder in self.delay_folders.items():
+            found[folder] = f"delayed exchange '{name}' in vhost '{vhost}'"
+        return found
+
+
+def first_delay_folder(vhost: str, exchange: str) -> str:
+    """The folder of a delayed exchange that was declared before schema 5, when folders had the names of exchanges."""
+    return "delays/" + sha256(f"{vhost}\0{exchange}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 # The sections of Definitions: the class of their records, and the fields that identify one
@@ -86,6 +105,7 @@ _SECTIONS: Final[dict[str, tuple[Callable[..., Record], tuple[str, ...]]]] = {
     ),
 }
 
+DELAYED: Final = DelayedMessageExchange.TYPE
 REMOVED: Final = "removed"  # the section of what makes bindings void: those of one source or target, up to a number
 FEW: Final = 256  # bindings that are removed at once, and in one step of `sweep`
 
@@ -97,7 +117,7 @@ CREATE TABLE records (
     source TEXT,            -- of a binding: its exchange; of a permission: its user
     target TEXT,            -- of a binding: [type, name] of its destination
     record TEXT NOT NULL,   -- JSON: all fields
-    folder TEXT,            -- of a queue: where its messages are, in the data folder
+    folder TEXT,            -- of a queue or delayed exchange: where its messages are, in the data folder
     number INTEGER NOT NULL, -- counts them: they are read in this order
     PRIMARY KEY (section, key)
 ) WITHOUT ROWID;
@@ -120,6 +140,7 @@ _MIGRATIONS: Final[dict[int, str]] = {
     1: "",  # the segments of streams have seeds and marks since (stream_log.records); no older version may write there
     2: _STATE,
     3: "",  # the section "removed" since: older versions would bind what it makes void
+    4: "",  # exchanges have folders since, and long marks are before the frames (journal): older versions know neither
 }
 """The SQL statements that migrate a catalog of that schema to the next one."""
 
@@ -284,6 +305,7 @@ class Catalog:
         """Load everything, each section in the order in which its records were first put."""
         found: dict[str, list[object]] = {section: [] for section in _SECTIONS}
         folders: dict[tuple[str, str], str] = {}
+        delay_folders: dict[tuple[str, str], str] = {}
         void = self._void()
         for section, _, vhost, source, target, text, folder, number in self._rows("true ORDER BY number"):
             if section == REMOVED or (section == "bindings" and void and void(vhost, source, target, number)):
@@ -296,7 +318,11 @@ class Catalog:
             found[section].append(record)
             if folder is not None and isinstance(record, QueueDefinition):
                 folders[record.vhost, record.name] = folder
-        return Contents(Definitions(**{section: tuple(each) for section, each in found.items()}), folders)  # type: ignore[arg-type]
+            elif isinstance(record, ExchangeDefinition) and (folder or (record.durable and record.type == DELAYED)):
+                folder = folder or first_delay_folder(record.vhost, record.name)
+                delay_folders[record.vhost, record.name] = folder
+        definitions = Definitions(**{section: tuple(each) for section, each in found.items()})  # type: ignore[arg-type]
+        return Contents(definitions, folders, delay_folders)
 
     # -- changing: `put` makes or replaces
 
@@ -347,8 +373,9 @@ class Catalog:
     def remove_policy(self, vhost: str, name: str, *, operator: bool = False) -> None:
         self._remove("operator_policies" if operator else "policies", vhost, name)
 
-    def put_exchange(self, exchange: ExchangeDefinition) -> None:
-        self._put("exchanges", exchange)
+    def put_exchange(self, exchange: ExchangeDefinition, folder: str | None = None) -> None:
+        """Add or replace an exchange. `folder`: that of the messages of a durable delayed exchange."""
+        self._put("exchanges", exchange, folder=folder)
 
     def remove_exchange(self, vhost: str, name: str) -> None:
         """Remove the exchange and the bindings from it and to it."""

@@ -25,7 +25,7 @@ __all__ = [
     "check_catalog", "inspect_catalog", "message_folders", "sealed_by",
 ]  # fmt: skip
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 SEALED: Final = 3  # the first schema with a seal
 APPLICATION: Final = 0x57524E43  # "WRNC": marks the file as a catalog
 CATALOG: Final = "catalog.sqlite"  # in the data folder

@@ -23,7 +23,7 @@ import time
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from harebell.broker.message import STORED_CHANNEL, Address, Held, MarkedMessage, Message, NumberedMessage
 from harebell.broker.slices import Work
@@ -50,7 +50,7 @@ COUNT_BITS: Final = 16
 COUNTED: Final = (1 << COUNT_BITS) - 1
 LETTERS: Final = 1 << 46
 REASONS: Final[tuple[Reason, ...]] = ("rejected", "expired", "maxlen", "delivery_limit")
-MAX_MARKS: Final = 0xFFFF  # the log's limit; a few thousand keys
+MAX_MARKS: Final = 0xFFFF - NUMBER_BYTES  # the log's limit; longer ones are written before the frames
 
 
 class Journal:
@@ -100,7 +100,7 @@ class Journal:
         expiry = 0 if not deadline else _wall_clock() + deadline - self._now()
         flags, marks = 0 if persistent else TRANSIENT, b""
         if type(message) is not Message:
-            flags, marks = _flags_and_marks(message, flags)
+            flags, marks, frames = _marked(message, flags, frames)
         self.log.append(position, message.address.wire, frames, expiry, flags, marks)
         if not self._dirty:
             self._used = True
@@ -122,7 +122,7 @@ class Journal:
             if type(message) is NumberedMessage and persistent:
                 flags, marks, numbered = NUMBERED, message.number, True
             elif type(message) is not Message:
-                flags, marks = _flags_and_marks(message, flags)
+                flags, marks, frames = _marked(message, flags, frames)
                 numbered = numbered or flags == NUMBERED
             batch.append((place, message.address.wire, frames, 0, flags, marks))
         if batch:
@@ -139,9 +139,9 @@ class Journal:
             self.page_at = position
         self.paged += len(messages)
 
-    def page_out(self, position: int, message: Message) -> None:
+    def page_out(self, position: int, message: Message, deadline: int = 0) -> None:
         """Write a message without keeping it in memory; until there are no `paged` messages, all that follow it too."""
-        self.store(position, message, paged=True)
+        self.store(position, message, deadline, paged=True)
         if not self.paged:
             self._forget_page()
             self.page_at = position
@@ -299,10 +299,14 @@ class Journal:
 
     def message(self, stored: Stored) -> Message:
         """The message of a record in the log."""
-        address = self._addresses[stored.address]
-        content = stored_content(STORED_CHANNEL, stored.frames)
+        address, frames = self._addresses[stored.address], stored.frames
         marks = stored.marks[NUMBER_BYTES:] if stored.flags & NUMBERED else stored.marks
-        return decode_marks(marks, address, content) if marks else Message(address, content)
+        if not marks:
+            return Message(address, stored_content(STORED_CHANNEL, frames))
+        told = json.loads(marks)
+        if size := told.get("before_frames"):
+            told, frames = json.loads(frames[:size]), frames[size:]
+        return _decoded(told, address, stored_content(STORED_CHANNEL, frames))
 
     def held(self, stored: Stored) -> Held:
         """The message with its place, its deadline, and how often it came back: at least once, if it was delivered."""
@@ -372,27 +376,40 @@ def _wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _flags_and_marks(message: Message, flags: int) -> tuple[int, bytes]:
-    """Flags and marks of a record whose message is no plain one; `flags` is TRANSIENT, or 0."""
+def _marked(message: Message, flags: int, frames: bytes) -> tuple[int, bytes, bytes]:
+    """Flags, marks and frames of a record whose message is no plain one; `flags` is TRANSIENT, or 0.
+
+    Marks that are too long for the record's own field are before the frames, and the field has their size.
+    """
     marks = b"" if type(message) is NumberedMessage else encode_marks(message)
+    if len(marks) > MAX_MARKS:
+        marks, frames = json.dumps({"before_frames": len(marks)}).encode(), marks + frames
     if message.number and not flags:
-        return NUMBERED, message.number + marks
-    return flags, marks
+        return NUMBERED, message.number + marks, frames
+    return flags, marks, frames
 
 
 def encode_marks(message: Message) -> bytes:
-    """The parts of a MarkedMessage beside its address and content, in bytes."""
-    if message.keys is None and message.ttl is None and not (message.bcc or message.died or message.origin):
-        return b""
-    marks: dict[str, object] = {"keys": message.keys, "bcc": message.bcc, "died": message.died, "ttl": message.ttl}
+    """The parts of a MarkedMessage beside its address and content, in bytes; b"" when there are none."""
+    marks: dict[str, object] = {}
+    if message.keys is not None:
+        marks["keys"] = message.keys
+    if message.bcc:
+        marks["bcc"] = message.bcc
+    if message.died:
+        marks["died"] = True
+    if message.ttl is not None:  # 0 is one too
+        marks["ttl"] = message.ttl
     if message.origin:
         marks["origin"] = b64encode(message.origin).decode()
-    data = json.dumps({name: value for name, value in marks.items() if value}).encode()
-    return data if len(data) <= MAX_MARKS else json.dumps({"died": message.died}).encode()
+    return json.dumps(marks).encode() if marks else b""
 
 
 def decode_marks(marks: bytes, address: Address, content: Content) -> MarkedMessage:
-    told = json.loads(marks)
+    return _decoded(json.loads(marks), address, content)
+
+
+def _decoded(told: dict[str, Any], address: Address, content: Content) -> MarkedMessage:
     keys = told.get("keys")
     return MarkedMessage(
         address,

@@ -14,6 +14,7 @@ has: a file that was moved to another queue is not read there. 0 is of an older 
     | length of address (u16) | length of marks (u16)
     | address: exchange and routing key as short strings | marks | header and body frames, channel 1
 
+Marks that are too long for that are before the frames: `{"before_frames": SIZE}` is in their place (`journal`).
 With the flag NUMBERED the marks begin with the session that sent the message (8 bytes) and its command (u64).
 
 After damage, reading continues at the next mark with a right CRC. Mark and seed are secret: a message whose body looks
