@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, strategies as st
 
+from harebell.broker.message import Address, Message
 from harebell.broker.queues import classic
 from harebell.broker.queues.classic import ClassicQueue
-from harebell.protocol.v091 import methods as m
+from harebell.broker.store.queue_log import journal
+from harebell.protocol.v091 import Content, Properties, methods as m
+from harebell.protocol.v091.content import encode_content
 from harebell.routing.policies import Policy
 from tests.broker.kit import Client, NodeKit
 
@@ -105,6 +109,68 @@ def test_others_have_their_turns_while_messages_move(kit: NodeKit, monkeypatch: 
     assert queue.backlog is not None
     kit.pass_time(60_000)
     assert client.count("q") == COUNT, "the new ones expire, the old ones came without a time to live"
+
+
+def policy(kit: NodeKit) -> None:
+    kit.node.vhosts["/"].policies.set(Policy("/", "p", "q", {"message-ttl": 60_000}))
+
+
+def at_once(client: Client, queue: ClassicQueue) -> None:
+    frames = encode_content(1, Properties(delivery_mode=2), b"new", 4096)
+    queue.publish_all([Message(Address("", "q"), Content(1, b"", frames, 3)) for _ in range(5)])
+
+
+WAYS: dict[str, Callable[[Client, ClassicQueue], None]] = {
+    "one": lambda client, queue: client.publish("q", b"new", delivery_mode=2),
+    "one that expires sooner": lambda client, queue: client.publish("q", b"new", delivery_mode=2, expiration="50000"),
+    "several at once": at_once,
+}
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("page", [4, 1000], ids=["on disk", "in memory"])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_comes_meanwhile_expires_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, page: int
+) -> None:
+    """Those that were there when the queue got its time to live stay, as without a restart."""
+    monkeypatch.setattr(classic, "MOVED", 1)
+    monkeypatch.setattr(journal, "PAGE_MESSAGES", page)
+    kit = NodeKit(tmp_path)
+    client = filled(kit, durable=True)
+    kit.stopwatch.step = 1.0
+    policy(kit)
+    queue = queue_of(kit)
+    for _ in range(3):
+        WAYS[way](client, queue)
+        turn(kit)
+    assert queue.is_enriching
+    came = queue.message_count - COUNT
+    kit.stop()
+    again = NodeKit(tmp_path)
+    client = again.client()
+    assert client.count("q") == COUNT + came
+    again.pass_time(60_000)
+    assert client.count("q") == COUNT
+    again.stop()
+
+
+@pytest.mark.pure
+def test_the_first_message_that_expires_does_so_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "MOVED", 1)
+    kit = NodeKit(tmp_path)
+    client = filled(kit, durable=True)
+    kit.stopwatch.step = 1.0
+    client.publish("q", b"expires", delivery_mode=2, expiration="1000")
+    assert queue_of(kit).is_enriching
+    kit.stop()
+    again = NodeKit(tmp_path)
+    client = again.client()
+    again.pass_time(1000)
+    assert client.count("q") == COUNT
+    again.stop()
 
 
 @pytest.mark.parametrize("durable", [False, True])
