@@ -62,8 +62,8 @@ ARGUMENTS: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("bindings", "declare"): ("amq.topic", "q"),
     ("permissions", "set"): ("guest",),
     ("permissions", "set-topic"): ("guest", "amq.topic"),
-    ("users", "set-limits"): ("guest", "--max-channels", "-1"),
-    ("vhosts", "set-limits"): ("/", "--max-queues", "-1"),
+    ("users", "set-limits"): ("nobody", "--max-channels", "-1"),
+    ("vhosts", "set-limits"): ("nowhere", "--max-queues", "-1"),
     ("definitions", "import"): ("-",),
     ("route", "explain"): ("amq.topic",),
 }
