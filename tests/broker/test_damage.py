@@ -110,7 +110,7 @@ def build(root: Path, *, stopped: bool) -> Built:
     kit.node.users.remove("guest-of-old")
     kit.node.batch.end()
     built = Built(data, older, export_definitions(kit.node))
-    built.folders = dict(kit.node.vhosts["/"].folders)
+    built.folders = {name: queue.folder for name, queue in kit.node.vhosts["/"].queues.items() if queue.folder}
     for name in (*QUEUES, "stream", "numbered"):
         built.messages[name] = [body(name, number) for number in range(40)]
         built.acked[name] = set()

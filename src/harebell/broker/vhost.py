@@ -2,6 +2,8 @@
 
 It declares and deletes queues and exchanges, and gives its queues the services that they use. It knows the node by
 `Host`, and connections only as owners of exclusive queues.
+
+The file is long because each change of the topology is here whole: routes, queues, the catalog, and its steps.
 """
 
 from __future__ import annotations
@@ -109,7 +111,6 @@ class VirtualHost:
         self.definition = definitions.VirtualHost(name)
         self.router = Router(name, types=host.exchange_types)
         self.queues: dict[str, Queue] = {}
-        self.folders: dict[str, str] = {}  # folders of messages, by queue in the catalog
         self.policies = Policies(self)
         self.reply_queues: dict[str, Queue] = {}
         self._stateful = StatefulExchanges(self, host.store)
@@ -200,7 +201,7 @@ class VirtualHost:
             )
         except OSError as error:
             raise InternalError(f"cannot make {where}: {error.strerror}") from error
-        if name in self.folders:
+        if queue.folder:
             self._store_queue(queue)
         if exclusive and connection is not None:
             connection.exclusive_queues.append(queue)
@@ -225,7 +226,7 @@ class VirtualHost:
     def open_journal(self, queue: ClassicQueue) -> None:
         """Open the queue's journal, with the messages in it. OSError when the disk refuses."""
         changed = partial(self.batch.has_written, queue)
-        journal = self._store.queue_journal(str(queue), self.folders[queue.name], changed)
+        journal = self._store.queue_journal(str(queue), queue.folder, changed)
         queue.use_journal(journal, suspect=self._store.suspect)
 
     def make_queue(
@@ -264,7 +265,7 @@ class VirtualHost:
                 settings=settings,
             )
         if folder is not None:
-            self.folders[name] = queue.folder = folder
+            queue.folder = folder
         self.queues[name] = queue
         left = self.router.bindings_to(to_queue(name))  # of a queue of that name whose deletion has not ended
         if left:
@@ -277,7 +278,7 @@ class VirtualHost:
             try:
                 self.open_journal(queue)
             except OSError:
-                del self.queues[name], self.folders[name]
+                del self.queues[name]
                 self.router.remove_queue(name)
                 raise
         return queue
@@ -324,7 +325,7 @@ class VirtualHost:
             definitions.QueueDefinition(
                 self.name, queue.name, queue.durable, queue.auto_delete, dict(queue.arguments), queue.type
             ),
-            self.folders[queue.name],
+            queue.folder,
         )
 
     def check_equal(
@@ -352,7 +353,7 @@ class VirtualHost:
         kind = queue.settings.queue_type
         change_queue(queue, changes, lambda arguments: self.policies.settings_for(name, kind, arguments))
         self.batch.end()
-        if name in self.folders:
+        if queue.folder:
             self._store_queue(queue)
         self.events.act(self.name, "queue", name, "changed", told={"arguments": queue.arguments})
         return queue
@@ -399,7 +400,7 @@ class VirtualHost:
         self._removed(self.router.unbind_some(bindings[:FEW_BINDINGS]), INTERNAL_USER)
         if queue.owner is not None and queue in queue.owner.exclusive_queues:
             queue.owner.exclusive_queues.remove(queue)
-        if self.folders.pop(queue.name, None) is not None:
+        if queue.folder:
             self.catalog.remove_queue(self.name, queue.name)
         if isinstance(queue, StreamQueue):
             self.batch.remove_after_commit(queue.log.delete())
@@ -465,7 +466,7 @@ class VirtualHost:
     def _is_durable(self, binding: Binding) -> bool:
         """Whether both ends survive the process."""
         kind, name = binding.destination
-        durable = name in self.folders if kind == "queue" else self.router.exchange(name).durable
+        durable = bool(self.queues[name].folder) if kind == "queue" else self.router.exchange(name).durable
         return durable and self.router.exchange(binding.source).durable
 
     def _stored_binding(self, binding: Binding) -> definitions.BindingDefinition:

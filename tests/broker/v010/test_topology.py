@@ -268,7 +268,9 @@ def test_a_refused_declaration_leaves_nothing(kit: Kit, client: Client, case: st
     client.call(REFUSED_QUEUES[case])
     assert client.exception is not None
     assert "new" not in kit.node.vhosts["/"].queues
-    assert not kit.node.vhosts["/"].folders
+    data = kit.node.catalog.path.parent
+    assert [*data.glob("queues/*"), *data.glob("streams/*")] == []
+    assert not any(queue.folder for queue in kit.node.vhosts["/"].queues.values())
 
 
 @pytest.mark.parametrize("default", [None, "classic", "quorum", "stream"])

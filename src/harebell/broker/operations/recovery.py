@@ -51,7 +51,7 @@ def recover(node: Node) -> None:
     node.keep_copy()
     known = set[str]()
     for vhost in node.vhosts.values():
-        known.update(vhost.folders.values(), vhost.delay_folders.values())
+        known.update(vhost.delay_folders.values(), (queue.folder for queue in vhost.queues.values()))
     for folder in (*node.store.streams.folders(), *node.store.journal_folders()):
         if folder not in known:
             what = "delayed exchange" if folder.startswith("delays/") else "queue"
@@ -220,7 +220,7 @@ def _adopt_streams(node: Node) -> None:
         if queue.name not in vhost.queues:
             _restore_queue(node, queue, stream.folder)
             node.catalog.put_queue(queue, stream.folder)
-        elif vhost.folders.get(queue.name) != stream.folder:
+        elif vhost.queues[queue.name].folder != stream.folder:
             raise CatalogError(
                 errno.EEXIST, f"{stream.folder} is another queue '{queue.name}' in vhost '{queue.vhost}': move it away",
                 str(node.catalog.path),

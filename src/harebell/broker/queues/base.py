@@ -87,7 +87,7 @@ class Queue:  # not an ABC, whose isinstance takes longer, and which mypyc does 
         self.batch, self.timers = vhost.batch, vhost.timers
         self.name = name
         self.created_at = time.time_ns() // 1_000_000  # or when the broker recovered it; milliseconds since 1970
-        self.folder = ""  # of its messages on disk: no other queue ever has the same one
+        self.folder = ""  # of its messages on disk, as in the catalog: no other queue ever has it; "": it is in neither
         self.durable = durable
         self.exclusive = exclusive
         self.auto_delete = auto_delete
