@@ -140,6 +140,23 @@ def test_what_waits_goes_on_waiting_after_a_restart(
         assert (at.queue.message_count, at.queue.dead_letter_count, client.count("later")) == (2, 0, 0)
 
 
+@pytest.mark.pure
+def test_a_clock_that_is_set_back_makes_nothing_wait_longer(
+    durable: Callable[..., Restarting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = durable(**WAITING["a retry"])
+    publish(at.client, 1)
+    at.client.send(1, m.BasicGet("q"))
+    (got,) = at.client.take(m.BasicGetOk)
+    at.client.send(1, m.BasicReject(got.delivery_tag, requeue=True))
+    wall = journal._wall_clock()
+    monkeypatch.setattr(journal, "_wall_clock", lambda: wall - 366 * 86_400_000)
+    at.kill()
+    assert at.queue.delayed_count == 1
+    at.kit.pass_time(60_000)
+    assert at.queue.message_count == 1
+
+
 DELAY: dict[str, Any] = {"x-delay": 60_000}
 KEYS = [f"{number:04}" + "\N{LATIN SMALL LETTER E WITH ACUTE}" * 50 for number in range(300)]
 

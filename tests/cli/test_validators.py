@@ -32,7 +32,7 @@ def test_plausible_values(value: object) -> None:
 
 @pytest.mark.parametrize("value", [*NOT_FINITE, 0, -1, 1e-9, MAX_SECONDS * 2, 10**400])
 def test_seconds_that_cannot_be_waited(value: float) -> None:
-    with pytest.raises(ValueError, match=r"seconds are a number from 0\.001 to 1000000"):
+    with pytest.raises(ValueError, match=r"It must be a number of seconds from 0\.001 to 1000000"):
         Seconds()(float, value)
 
 

@@ -43,11 +43,11 @@ class Number:
         plausible(kind, value)
         most = MAX_COUNT if self._lte is None and isinstance(value, int) else self._lte
         if self._gte is not None and value < self._gte:
-            raise ValueError(f"it must be at least {self._gte:g}")
+            raise ValueError(f"It must be at least {self._gte:g}")
         if self._gt is not None and value <= self._gt:
-            raise ValueError(f"it must be more than {self._gt:g}")
+            raise ValueError(f"It must be more than {self._gt:g}")
         if most is not None and value > most:
-            raise ValueError(f"it must be at most {most}")
+            raise ValueError(f"It must be at most {most}")
 
 
 class Seconds:
@@ -58,4 +58,4 @@ class Seconds:
 
     def __call__(self, kind: object, value: Any) -> None:
         if isinstance(value, int | float) and not self._least <= value <= MAX_SECONDS:
-            raise ValueError(f"seconds are a number from {self._least:g} to {MAX_SECONDS:.0f}")
+            raise ValueError(f"It must be a number of seconds from {self._least:g} to {MAX_SECONDS:.0f}")

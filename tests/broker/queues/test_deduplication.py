@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from harebell.broker.message import Address, Message
+from harebell.broker.queues.contents.removed import Entries
 from harebell.broker.queues.decorators import Verdict
-from harebell.broker.queues.deduplication import MANY, Duplicates, Forgotten
+from harebell.broker.queues.deduplication import MANY, Duplicates
 from harebell.protocol.v091 import Content, Properties, Table, encode_content, methods as m
 from harebell.routing.settings import QueueSettings
 from tests.broker.kit import Client, Clock, NodeKit
@@ -108,7 +109,7 @@ def test_other_limits_hold_for_what_is_remembered() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, MANY, 2 * MANY])
 def test_many_keys_are_forgotten_at_once_and_freed_later(size: int) -> None:
-    freed: list[Forgotten] = []
+    freed: list[Entries] = []
     now = QueueSettings(message_deduplication=True, cache_size=3 * MANY)
     duplicates = Duplicates(lambda: now, lambda: 0, freed.append)
     names = [str(number) for number in range(3 * MANY)]

@@ -638,7 +638,9 @@ class ClassicQueue(Queue):
             if reason is not None and self._dead_letters is not None:
                 self._dead_letters.add(held.message, reason, position, held.count)
             elif self._retries is not None:
-                self._retries.add(held, delay)
+                # No longer than anything waits here: the clock may have been set back since.
+                longest = max(retry_delay(self.settings, held.count, failed=failed) for failed in (True, False))
+                self._retries.add(held, min(delay, longest))
 
     @staticmethod
     def _ready_at(backlog: Backlog, position: int) -> Held | None:

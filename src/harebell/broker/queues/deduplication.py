@@ -16,6 +16,7 @@ from typing import Final
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.contents.removed import Entries
 from harebell.broker.queues.decorators import QueueDecorator, Verdict
 from harebell.routing.settings import QueueSettings
 
@@ -24,19 +25,6 @@ __all__ = ["Duplicates"]
 DEFAULT_HEADER: Final = "x-deduplication-header"
 DEFAULT_CACHE_SIZE: Final = 128  # LavinMQ's
 MANY: Final = 512  # keys, of which more are not freed at once
-
-
-class Forgotten:
-    """Keys that are not remembered any more, as a container whose content is freed in steps."""
-
-    def __init__(self, keys: OrderedDict[str, int]) -> None:
-        self._keys = keys
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def pop(self) -> object:
-        return self._keys.popitem()
 
 
 class Duplicates(QueueDecorator):
@@ -48,7 +36,7 @@ class Duplicates(QueueDecorator):
         self,
         settings: Callable[[], QueueSettings],
         now: Callable[[], int],
-        discard: Callable[[Forgotten], object] = lambda keys: None,
+        discard: Callable[[Entries], object] = lambda keys: None,
     ) -> None:
         self._settings, self._now, self._discard = settings, now, discard
         self._seen: OrderedDict[str, int] = OrderedDict()  # key -> time of its last message
@@ -82,7 +70,7 @@ class Duplicates(QueueDecorator):
         if len(self._seen) > max(2 * size, MANY):
             newest = list(islice(reversed(self._seen.items()), size))
             old, self._seen = self._seen, OrderedDict(reversed(newest))
-            self._discard(Forgotten(old))
+            self._discard(Entries(old))
         while len(self._seen) > size:
             self._seen.popitem(last=False)
 

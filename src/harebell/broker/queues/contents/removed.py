@@ -5,7 +5,7 @@ The queue has forgotten them already: their number does not count any more.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from harebell.broker.message import Held
@@ -34,7 +34,7 @@ class Container(Protocol):
 class Entries:
     """The entries of a dict, as a container."""
 
-    def __init__(self, entries: dict[Hashable, Any]) -> None:
+    def __init__(self, entries: dict[Any, Any]) -> None:
         self._entries = entries
 
     def __len__(self) -> int:
