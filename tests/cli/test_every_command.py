@@ -141,6 +141,7 @@ def refuse(*_: object, **__: object) -> NoReturn:
     raise InvalidArgument("a test starts no Spark")
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SLOW], ids=" ".join)
 def test_an_absurd_value_is_no_traceback(path: tuple[str, ...], run: Command, serving: ApiThread) -> None:
     needed = arguments(path, serving.broker.url)
@@ -199,6 +200,7 @@ OUTPUTS: Final = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SLOW], ids=" ".join)
 def test_output_that_cannot_be_written(
@@ -228,6 +230,7 @@ def test_output_that_cannot_be_written(
     assert OUTPUTS[output].said in error
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SLOW], ids=" ".join)
 def test_output_in_any_encoding(
