@@ -61,6 +61,20 @@ async def speak_no_amqp(peer: Peer) -> None:
         await peer.next()
 
 
+async def want_tls(peer: Peer) -> None:
+    await peer.header()
+    peer.writer.write(b"\x15\x03\x03\x00\x02\x02\x0a")  # an alert: unexpected message
+    with pytest.raises(HungUp):
+        await peer.next()
+
+
+async def begin_with_a_broken_frame(peer: Peer) -> None:
+    await peer.header()
+    peer.writer.write(b"\1\0\0\0\0\0\4\0\x0a\0\x0a\0")
+    with pytest.raises(HungUp):
+        await peer.next()
+
+
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
 @pytest.mark.parametrize(
     "script, error, word",
@@ -69,7 +83,9 @@ async def speak_no_amqp(peer: Peer) -> None:
         (hang_up_during_login, errors.ConnectionLost, "wrong password"),
         (hang_up_at_once, errors.ConnectionLost, "no AMQP broker there"),
         (speak_another_protocol, errors.RemoteProtocolError, "does not speak AMQP 0-9-1"),
-        (speak_no_amqp, errors.RemoteProtocolError, "501"),
+        (speak_no_amqp, errors.RemoteProtocolError, "501 FRAME_ERROR - a web server answered: b'HTTP/1.1'"),
+        (want_tls, errors.RemoteProtocolError, "a server that wants TLS answered: use amqps://"),
+        (begin_with_a_broken_frame, errors.RemoteProtocolError, "501 FRAME_ERROR - type 1"),
     ],
 )
 async def test_a_connection_that_does_not_open(

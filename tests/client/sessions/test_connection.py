@@ -86,9 +86,15 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
         yield f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_a_broker_of_another_dialect() -> None:
+async def test_a_server_of_another_protocol() -> None:
     async with answering(b"AMQP\0\0\x09\x01") as url:
         with pytest.raises(errors.NotImplemented, match="does not speak AMQP 0-10"):
+            await connect(url)
+    async with answering(b"\x15\x03\x03\x00\x02\x02\x0a") as url:
+        with pytest.raises(errors.NotImplemented, match="a server that wants TLS answered: use amqps://"):
+            await connect(url)
+    async with answering(b"220 mail") as url:
+        with pytest.raises(errors.NotImplemented, match="no AMQP broker answered: b'220 mail'"):
             await connect(url)
     async with answering(b"") as url:
         with pytest.raises(errors.ConnectionLost, match=r"waiting for connection\.start: no AMQP broker"):

@@ -106,6 +106,11 @@ async def test_so_it_is_for_threads(harebell_url: str, kind: str) -> None:
     assert len(tunnel.asked) == 2
 
 
+async def test_amqps_to_a_port_without_tls(harebell_url: str) -> None:
+    with pytest.raises(errors.ConnectionLost, match=r"cannot be reached: .*: no TLS on this port\? use amqp://"):
+        await harebell.connect(harebell_url.replace("amqp://", "amqps://"), recovery=None)
+
+
 async def test_a_dial_that_fails_is_tried_again(harebell_url: str) -> None:
     tunnel, failures = Tunnel(), [KeyError("mine"), OSError("no route"), None]
 

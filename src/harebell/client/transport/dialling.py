@@ -22,6 +22,8 @@ Dial = Callable[[str, int], "socket.socket | Awaitable[socket.socket]"]
 
 DIAL_SECONDS: Final = 5.0  # for each of several hosts, unless the program says otherwise: the next may answer at once
 
+# What OpenSSL's versions call an answer that is no TLS.
+NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"))
 
 _C = TypeVar("_C", bound=Wire)
 
@@ -129,7 +131,8 @@ async def _open(
         raise errors.DeadlineExceeded(f"{parameters.peer}: no connection within {timeout:g} s, {core.stage}") from error
     except OSError as error:  # a refused TLS certificate too
         core.dismiss()
-        raise errors.ConnectionLost(f"{parameters.peer} cannot be reached: {error}") from error
+        hint = ": no TLS on this port? use amqp://" if getattr(error, "reason", None) in NO_TLS else ""
+        raise errors.ConnectionLost(f"{parameters.peer} cannot be reached: {error}{hint}") from error
     except BaseException:
         core.dismiss()
         raise
