@@ -91,10 +91,10 @@ async def test_a_server_of_another_protocol() -> None:
         with pytest.raises(errors.NotImplemented, match="does not speak AMQP 0-10"):
             await connect(url)
     async with answering(b"\x15\x03\x03\x00\x02\x02\x0a") as url:
-        with pytest.raises(errors.NotImplemented, match="a server that wants TLS answered: use amqps://"):
+        with pytest.raises(errors.NotImplemented, match="it wants TLS, use amqps://"):
             await connect(url)
     async with answering(b"220 mail") as url:
-        with pytest.raises(errors.NotImplemented, match="no AMQP broker answered: b'220 mail'"):
+        with pytest.raises(errors.NotImplemented, match="it answered b'220 mai'"):
             await connect(url)
     async with answering(b"") as url:
         with pytest.raises(errors.ConnectionLost, match=r"waiting for connection\.start: no AMQP broker"):

@@ -153,7 +153,7 @@ class ConnectionCore:
         except errors.RemoteProtocolError as error:
             violation = error
         if violation is not None:
-            self._violated(self.handshake.violation(violation, data))
+            self._violated(violation)
 
     def _dispatch(self, events: Sequence[Event]) -> None:
         channels = self.channels

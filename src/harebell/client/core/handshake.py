@@ -16,7 +16,6 @@ from typing import Final
 
 from harebell import __version__, errors
 from harebell.client.core.login import choose
-from harebell.client.servers import answered
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import Engine, Table, methods as m
 
@@ -75,13 +74,6 @@ class Handshake:
             error = errors.from_reply(event.reply_code, event.reply_text, event.class_id, event.method_id)
             error.add_note(f"{self._parameters.peer} refused the connection while {self.stage}")
             raise error
-
-    def violation(self, error: errors.RemoteProtocolError, data: bytes) -> errors.RemoteProtocolError:
-        """That error of the broker's; where no AMQP came in place of connection.start, the text says what answered."""
-        no_frame = isinstance(error.answer, errors.FrameError) and not data.startswith(b"\1")  # the type of a method
-        if self.stage == "waiting for connection.start" and no_frame:
-            return errors.RemoteProtocolError(errors.FrameError, answered(data))
-        return error
 
     def lost_reason(self) -> str:
         """What a connection that is cut at this stage most likely means; "" when there is no telling."""

@@ -45,6 +45,7 @@ from itertools import repeat
 from typing import Final, TypeAlias
 
 from harebell import errors
+from harebell.protocol.greeting import LEAST, foreign
 from harebell.protocol.v010 import commands as c, controls as k
 from harebell.protocol.v010.assembly import Assembly
 from harebell.protocol.v010.codec import decode_command, decode_control, encode_command, encode_control
@@ -174,7 +175,8 @@ class Engine:
             held.clear()
         at = 0
         if not self._greeted:
-            if len(data) < 8 and PROTOCOL_HEADER.startswith(data[:4]):
+            least = LEAST if self.role is Role.CLIENT else 0
+            if len(data) < (8 if PROTOCOL_HEADER.startswith(data[:4]) else least):
                 held.append(data)
                 self._missing = 1
                 return
@@ -191,8 +193,7 @@ class Engine:
             if data[:8] == PROTOCOL_HEADER and self.state is ConnectionState.AWAIT_START:
                 return
             self._end()
-            said = f"the server does not speak AMQP 0-10; it answered {data[:8]!r}"
-            raise errors.RemoteProtocolError(errors.NotImplemented, said)
+            raise errors.RemoteProtocolError(errors.NotImplemented, foreign("0-10", data))
         self._outgoing.append(PROTOCOL_HEADER)  # as the answer, or as the version that is spoken here
         if data[:8] != PROTOCOL_HEADER:
             self._end()

@@ -46,6 +46,7 @@ from typing import Final, TypeAlias, cast
 
 from harebell import errors
 from harebell.defaults import FRAME_MAX, FRAME_MIN
+from harebell.protocol.greeting import LEAST, foreign
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.assembly import Assembly
 from harebell.protocol.v091.bulk import encode_contents
@@ -426,13 +427,11 @@ class Engine:
     def _receive_header(self, data: bytes) -> int:
         """The length of the protocol header in the data, 0 where none is expected; -1 when more bytes must come."""
         if self.role is Role.CLIENT:
-            if self.state is ConnectionState.AWAIT_START and data[:4] == b"AMQP"[: len(data)] and data:
-                if len(data) < 8:
+            if self.state is ConnectionState.AWAIT_START and data and data[0] != _METHOD:  # as connection.start is
+                if len(data) < (8 if data[:4] == b"AMQP"[: len(data)] else LEAST):
                     return -1
                 self._end()
-                raise errors.RemoteProtocolError(
-                    errors.NotImplemented, f"the server does not speak AMQP 0-9-1; it answered {data[:8]!r}"
-                )
+                raise errors.RemoteProtocolError(errors.NotImplemented, foreign("0-9-1", data))
             return 0
         if self.state is not ConnectionState.AWAIT_HEADER:
             return 0

@@ -15,7 +15,6 @@ from typing import Final
 
 from harebell import __version__, errors
 from harebell.client.core.login import choose
-from harebell.client.servers import answered
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v010 import Control, Engine, Map, controls as k
 from harebell.protocol.v010.domains import CloseCode
@@ -70,12 +69,6 @@ class Handshake:
                 error = close_error(control, login=self.stage == "logging in")
                 error.add_note(f"{self._parameters.peer} refused the connection while {self.stage}")
                 raise error
-
-    def refusal(self, error: errors.RemoteProtocolError, data: bytes) -> errors.HarebellError:
-        """What the caller gets for that error: its answer, where another dialect or no AMQP came as protocol header."""
-        if self.done or not isinstance(error.answer, errors.NotImplemented):
-            return error
-        return error.answer if data.startswith(b"AMQP") else errors.NotImplemented(answered(data))
 
     def lost_reason(self) -> str:
         """What a connection that is cut at this stage most likely means; "" when there is no telling."""

@@ -74,7 +74,7 @@ class SessionTransport(Wire):
                 self._process(self.engine.events())
                 carried = self.channels.get(error.channel)
                 if error.scope != "channel" or self.engine.deaf or carried is None:
-                    self._violated(error, data)
+                    self._violated(error)
                     break
                 carried.violated(error)
                 data = b""
@@ -135,11 +135,12 @@ class SessionTransport(Wire):
         elif isinstance(control, k.ConnectionCloseOk):
             self.closed()
 
-    def _violated(self, error: errors.RemoteProtocolError, data: bytes) -> None:
-        """The broker broke the protocol by this data: close the connection, with that error as reason."""
+    def _violated(self, error: errors.RemoteProtocolError) -> None:
+        """The broker broke the protocol: close the connection, with that error as reason."""
         if ConnectionState.AWAIT_START.value < self.engine.state.value <= ConnectionState.OPEN.value:
             self.engine.send_control(0, k.ConnectionClose(CloseCode.FRAMING_ERROR, error.reply_text))
-        self._fail(self.handshake.refusal(error, data))
+        other_dialect = not self.handshake.done and isinstance(error.answer, errors.NotImplemented)
+        self._fail(error.answer if other_dialect else error)
         self.closed()
 
     # -- the end -----------------------------------------------------------------------------------------------------
