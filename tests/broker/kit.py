@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -46,6 +46,9 @@ class FakeTransport:
 
     def write(self, data: bytes | memoryview) -> None:
         self.written += data
+
+    def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self.write(b"".join(pieces))
 
     def close(self, after: float = 0.0) -> None:
         self.closed = after

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from harebell.broker.connections.base import OUTPUT_BYTES
 from harebell.protocol.v091 import methods as m
 from harebell.protocol.v091.codec import encode_method
+from harebell.protocol.v091.content import Content
 from tests.broker.kit import Client, NodeKit
 from tests.broker.test_net import connected, output_held
 from tests.wire import BrokerThread
@@ -64,6 +67,26 @@ def test_a_batch_of_requests_stops_where_output_is_too_much(kit: NodeKit, client
         rounds += 1
     assert rounds > 1
     assert kit.node.vhosts["/"].queues["q"].message_count == 0
+
+
+@pytest.mark.parametrize("body", [b"x" * 100, b"x" * 65_536], ids=["short", "long"])
+def test_only_long_messages_are_written_uncopied(kit: NodeKit, client: Client, body: bytes) -> None:
+    client.declare()
+    client.call(m.BasicConsume("q", "c", no_ack=True), m.BasicConsumeOk)
+    sizes: list[int] = []
+    write_all = client.transport.write_all
+
+    def note(pieces: Sequence[bytes | memoryview]) -> None:
+        sizes.extend(map(len, pieces))
+        write_all(pieces)
+
+    client.transport.write_all = note  # type: ignore[method-assign]
+    for _ in range(4):
+        client.engine.send_content(1, m.BasicPublish(routing_key="q"), m.Properties(), body)
+    client.pump()
+    received = [event.body for _, event in client.events if isinstance(event, Content)]
+    assert received[-4:] == [body] * 4
+    assert len(sizes) == (8 if len(body) > 4096 else 0), sizes
 
 
 def test_over_a_socket(broker: BrokerThread) -> None:

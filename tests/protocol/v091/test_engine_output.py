@@ -258,9 +258,9 @@ def test_no_frame_is_ever_longer_than_the_peer_takes(data: st.DataObject, role: 
 def test_a_large_message_goes_out_uncopied() -> None:
     client, _ = opened(1)
     large, small = HEARTBEAT_FRAME * (LARGE // len(HEARTBEAT_FRAME) + 1), HEARTBEAT_FRAME
-    client._outgoing += [small, small, large, small, large, small]
+    client._outgoing += [small, small, large, small, large, large, small]
     pieces = client.pieces_to_send()
-    assert pieces == [small + small, large, small, large, small]
+    assert pieces == [small + small, large, small, large, large, small]
     assert pieces[1] is large
     assert client.pieces_to_send() == []
     assert client.data_to_send() == b""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from harebell.errors import RemoteProtocolError
 from harebell.protocol.v091 import Content, Engine, Properties, encode_content, methods as m
 from harebell.protocol.v091.codec import HEARTBEAT_FRAME, encode_method
-from harebell.protocol.v091.engine import Grouped
+from harebell.protocol.v091.engine import COUNTED, LONG, Grouped
 from harebell.protocol.v091.runs import AckRun, ContentRun
 from tests.protocol.v091.samples import opened
 
@@ -134,6 +134,32 @@ def test_a_part_ends_behind_the_frames_that_begin_in_it() -> None:
         assert [type(event) for _, event in engine.grouped_events()] != [events]
         assert engine.receive_part(data, 4 * len(message), len(data)) == (data, len(data))
         engine.grouped_events()
+
+
+def test_of_long_messages_a_part_has_several() -> None:
+    """Otherwise all that precedes and follows a part is done for each of them."""
+    long = encode_method(1, m.BasicPublish("", "q")) + encode_content(1, Properties(), b"x" * LONG, 0)
+    short = encode_method(1, m.BasicPublish("", "q")) + encode_content(1, Properties(), b"x", 0)
+    for data, expected in ((10 * long, [8, 2]), (4 * long + 2 * short, [6])):
+        assert list(part_sizes(data)) == expected
+    behind = 8 * COUNTED // len(short) + 1
+    assert max(part_sizes(long + 5000 * short)) <= 1 + behind
+
+
+def part_sizes(data: bytes) -> Iterator[int]:
+    """How many messages each part of 8 * COUNTED bytes has."""
+    engine, at = opened(1)[1], 0
+    while at < len(data):
+        _, at = engine.receive_part(data, at, 8 * COUNTED)
+        yield len(expanded(engine.grouped_events()))
+
+
+def test_long_messages_in_any_two_pieces() -> None:
+    long = encode_method(1, m.BasicPublish("", "q")) + encode_content(1, Properties(), b"x" * LONG, 0)
+    data = HEARTBEAT_FRAME + 2 * long + HEARTBEAT_FRAME
+    whole = received(opened(1)[1], [data])
+    for cut in (*range(1, 100), *range(len(long) - 50, len(long) + 100), *range(len(data) - 20, len(data))):
+        assert received(opened(1)[1], [data[:cut], data[cut:]], 8 * COUNTED) == whole
 
 
 def test_what_is_alike_is_one_event() -> None:

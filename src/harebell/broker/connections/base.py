@@ -134,7 +134,7 @@ class BaseConnection(Generic[E]):
         """Close the connection with a reply code; the transport is closed when the client has answered."""
 
     def pieces(self, size: int) -> Sequence[bytes | memoryview]:
-        """The output, about `size` bytes, in pieces that are written one by one."""
+        """The output, about `size` bytes, in one or more pieces."""
         return (self._output.data_to_send(),)
 
     @property
@@ -425,14 +425,15 @@ class BaseConnection(Generic[E]):
             self.batch.save()  # before the client is notified
         self._dirty = False
         size, self._output_bytes = self._output_bytes, 0
-        *pieces, data = self.pieces(size) or (b"",)
-        for piece in pieces:
-            self.send_oct += len(piece)
-            self.transport.write(piece)
-        if data:
-            self.send_oct += len(data)
+        pieces = self.pieces(size)
+        sent = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        if sent:
+            self.send_oct += sent
             self.send_cnt += 1
-            self.transport.write(data)
+            if len(pieces) == 1:
+                self.transport.write(pieces[0])
+            else:
+                self.transport.write_all(pieces)
             if not self.writable and self.transport.unsent > OUTPUT_BYTES and self.phase is Phase.OPEN:
                 self.choked = True
                 self.waiting.add(self.events)

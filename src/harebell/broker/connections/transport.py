@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from harebell.broker.clients import Connection
@@ -23,6 +24,9 @@ class Transport(Protocol):
         """The number of written bytes that the socket has not taken."""
 
     def write(self, data: bytes | memoryview) -> None: ...
+    def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write the pieces in order; long ones are not copied, where that costs less."""
+
     def close(self, after: float = 0.0) -> None:
         """End the connection when the written output is sent, `after` seconds from now."""
 

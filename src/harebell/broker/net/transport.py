@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from harebell.broker.connections.transport import Client
@@ -25,6 +25,7 @@ from harebell.broker.node import Node
 from harebell.broker.v010.connection import Connection as Connection010
 from harebell.broker.v010.sessions import Sessions
 from harebell.broker.v091.connection import Connection as Connection091
+from harebell.protocol.v091.large_frames import LARGE
 
 __all__ = ["SocketTransport"]
 
@@ -145,6 +146,19 @@ class SocketTransport(asyncio.Protocol):
         self._sent = True
         if self._transport is not None and not self._finished and not self._transport.is_closing():
             self._transport.write(data)
+
+    def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
+        transport = self._transport
+        if transport is None or self._finished or transport.is_closing():
+            return
+        self._sent = True
+        if not isinstance(transport, asyncio.Transport | TlsStream):
+            transport.writelines(pieces)  # uvloop's, which is no subclass: one call of the system, and no copy
+        elif sum(map(len, pieces)) < LARGE:
+            transport.write(b"".join(pieces))
+        else:
+            for piece in pieces:
+                transport.write(piece)
 
     @property
     def unsent(self) -> int:

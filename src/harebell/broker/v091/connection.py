@@ -49,6 +49,7 @@ log = logging.getLogger("harebell.broker.connection")
 
 _PUBLICATIONS: Final = {Content: lambda content: len(content.frames), ContentRun: lambda run: run.size}
 _MANY: Final = {AckRun: lambda run: METHOD_BYTES * len(run.tags)}
+LONG: Final = 1 << 12  # bytes of a piece of output, on average, from which on pieces cost less than to join them
 _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
@@ -331,7 +332,10 @@ class Connection(BaseConnection[Grouped]):
         return engine.state is ConnectionState.OPEN and engine.channels.get(number) in _LISTENING
 
     def pieces(self, size: int) -> Sequence[bytes | memoryview]:
-        return self.engine.pieces_to_send() if size > LARGE else (self.engine.data_to_send(),)
+        engine = self.engine
+        if size > LARGE or size > engine.pending * LONG:
+            return engine.pieces_to_send()
+        return (engine.data_to_send(),)
 
     def forget(self) -> None:
         self.node.forget_connection(self)

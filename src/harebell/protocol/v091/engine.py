@@ -92,6 +92,8 @@ __all__ = ["Engine", "Event", "Grouped"]
 Event: TypeAlias = "tuple[int, m.Method | Content | OversizedContent]"
 Grouped: TypeAlias = "m.Method | Content | OversizedContent | ContentRun | AckRun"
 
+LONG: Final = 1 << 14  # bytes of a message above which it costs less to write it on its own than to copy it
+COUNTED: Final = 1 << 11  # bytes of a long message that count in a part of the input
 HANDSHAKE_FRAME_MAX: Final = FRAME_MAX  # before tuning; the specification's 4096 is too small for a token in start-ok
 UNLIMITED_FRAME_MAX: Final = 1 << 20  # the largest frame sent where neither peer sets a limit
 MOST_CHANNELS: Final = 65_535  # a channel number has 16 bits
@@ -210,6 +212,8 @@ class Engine:
     def receive_part(self, data: bytes, at: int, most: int) -> tuple[bytes, int]:
         """Process a part of what the transport read: the frames that begin in the `most` bytes from `at` on.
 
+        Of a long message a few bytes count (COUNTED), which is what it costs beside its copies.
+
         Returns what is left, and where that begins: it is to be received next. Raises RemoteProtocolError when the peer
         broke the protocol; then nothing is left.
         """
@@ -218,15 +222,24 @@ class Engine:
             return b"", 0
         self._ran_ahead = False
         held = self._held
-        if held:
-            came = len(data) - at
-            held.append(data[at:])
-            self._missing -= came
-            if self._missing > 0:
+        while held:
+            missing, came = self._missing, len(data) - at
+            if came < missing:
+                held.append(data[at:])
+                self._missing -= came
                 return b"", 0
-            data, at = b"".join(held), 0
-            most += len(data) - came
-            held.clear()
+            if not missing or self.state.value <= ConnectionState.AWAIT_START.value:
+                held.append(data[at:])
+                data, at = b"".join(held), 0
+                most += len(data) - came
+                held.clear()
+                break
+            self._complete(data, at, missing)
+            at += missing
+            most -= missing
+            if self._halted:
+                self._hold(data[at:])
+                return b"", 0
         if self.state is ConnectionState.AWAIT_HEADER or self.state is ConnectionState.AWAIT_START:
             begins = self._receive_header(data)
             if begins < 0:
@@ -238,6 +251,19 @@ class Engine:
                 self._hold(data[at:])
                 return b"", 0
         return data, self._receive_frames(data, at, at + most)
+
+    def _complete(self, data: bytes, at: int, missing: int) -> None:
+        """Process the frame, or its prefix, whose last `missing` bytes have come: the others need not be copied."""
+        self._held.append(data[at : at + missing])
+        frame = b"".join(self._held)
+        self._held.clear()
+        try:
+            self._receive_frames(frame, 0, len(frame))
+        except errors.RemoteProtocolError:
+            if not self._deaf:
+                self._held.append(data[at + missing :])
+                self._missing = 0
+            raise
 
     def _hold(self, data: bytes) -> None:
         """Keep what must wait for this side's answer in the handshake."""
@@ -272,7 +298,11 @@ class Engine:
                             content = self._whole_content(data, stop + 1, end, channel, data[start:stop])
                             if content is not None:
                                 after = stop + 1 + len(content.frames)
-                                if grouping and after < end:
+                                if after - at > LONG:
+                                    append((channel, content))
+                                    limit += after - at - COUNTED
+                                    at = after
+                                elif grouping and after < end:
                                     at = self._receive_run(data, at, after, end, limit, content)
                                 else:
                                     append((channel, content))
@@ -754,15 +784,17 @@ class Engine:
         return data
 
     def pieces_to_send(self) -> list[bytes | memoryview]:
-        """As `data_to_send`, in pieces: the frames of a large message are not copied."""
+        """As `data_to_send`, in pieces: long ones are not copied."""
         pieces: list[bytes | memoryview] = []
         small: list[bytes | memoryview] = []
         for piece in self._outgoing:
-            if len(piece) < LARGE and type(piece) is bytes:
+            if len(piece) < LONG and type(piece) is bytes:
                 small.append(piece)
             else:
-                pieces += (b"".join(small), piece)
-                small = []
+                if small:
+                    pieces.append(b"".join(small))
+                    small = []
+                pieces.append(piece)
         self._outgoing.clear()
         if small:
             pieces.append(b"".join(small))
