@@ -168,7 +168,12 @@ def test_variables_that_look_misspelt_are_remarked() -> None:
 def test_tls_needs_a_certificate(name: str, value: str) -> None:
     with pytest.raises(InvalidArgument, match=f"{name} needs TLS.*--tls-cert"):
         load({name: value}, {})
-    assert load({name: value, "tls_cert": "c"}, {}).config.tls_cert == Path("c")
+    assert load({"tls_cert": "c", "tls_ca": "a", name: value}, {}).config.tls_cert == Path("c")
+
+
+def test_a_check_of_client_certificates_needs_authorities() -> None:
+    with pytest.raises(InvalidArgument, match=r"tls_verify 'optional' needs the authorities.*--tls-ca"):
+        load({"tls_verify": "optional", "tls_cert": "c"}, {})
 
 
 def test_which_file(tmp_path: Path) -> None:

@@ -541,3 +541,6 @@ def _check(config: Config) -> None:
         for name in ("tls_key", "tls_ca", "tls_only", "tls_verify"):
             if getattr(config, name) != OPTIONS[name].default:
                 raise InvalidArgument(f"{name} needs TLS, and that needs a certificate: give one with --tls-cert")
+    if config.tls_verify != "none" and config.tls_ca is None:
+        verify = f"tls_verify '{config.tls_verify}'"
+        raise InvalidArgument(f"{verify} needs the authorities of the clients' certificates: give them with --tls-ca")

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +16,7 @@ import harebell
 from harebell import blocking
 from harebell.broker import Broker
 from harebell.errors import ConnectionLost, InvalidArgument, LocalProtocolError, NotFound
+from harebell.protocol.v091.codec import PROTOCOL_HEADER
 from harebell.testing import EmbeddedBroker
 
 
@@ -80,3 +86,69 @@ def test_misuse_is_named_and_a_failed_start_leaves_nothing() -> None:
     server.close()  # once more is no error
     with pytest.raises(InvalidArgument, match="what makes a broker"):
         EmbeddedBroker(Broker())  # type: ignore[arg-type]
+
+
+class Interrupted:
+    """Who waits for the broker is interrupted, as by Ctrl-C, once it has waited for so many seconds."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, after: float) -> None:
+        self._patch, self._after, self._result = patch, after, Future.result
+
+    def __enter__(self) -> None:
+        waiting = threading.current_thread()
+
+        def result(future: Future[object], timeout: float | None = None) -> object:
+            if threading.current_thread() is not waiting:
+                return self._result(future, timeout)
+            with suppress(TimeoutError):
+                self._result(future, self._after)
+            raise KeyboardInterrupt
+
+        self._patch.setattr(Future, "result", result)
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.setattr(Future, "result", self._result)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.001, 0.01, 0.2, 2.0])
+@pytest.mark.parametrize("slow", [False, True], ids=["quick", "slow"])
+def test_an_interrupted_start_leaves_no_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: float, slow: bool
+) -> None:
+    if slow and after < 1.0:
+        serve = Broker._listen
+
+        async def listen(self: Broker, *given: Any) -> int:
+            await asyncio.sleep(60)
+            return await serve(self, *given)
+
+        monkeypatch.setattr(Broker, "_listen", listen)
+    server = EmbeddedBroker(lambda: Broker(data=tmp_path))
+    with pytest.raises(KeyboardInterrupt), Interrupted(monkeypatch, after):
+        server.start()
+    monkeypatch.undo()
+    assert not server.is_running
+    assert not [thread for thread in threading.enumerate() if thread is server._thread]
+    with EmbeddedBroker(lambda: Broker(data=tmp_path)):  # BlockingIOError while a broker has the folder
+        pass
+    with server:
+        assert server.is_running
+
+
+@pytest.mark.parametrize("after", [0.0, 0.001, 0.05, 5.0])
+@pytest.mark.parametrize("way", ["stop", "close"])
+def test_an_interrupted_stop_stops_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: float, way: str
+) -> None:
+    server = EmbeddedBroker(lambda: Broker(data=tmp_path))
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port)) as silent:  # it never answers connection.close
+        silent.sendall(PROTOCOL_HEADER)
+        silent.recv(1)
+        with pytest.raises(KeyboardInterrupt), Interrupted(monkeypatch, after):
+            getattr(server, way)()
+    monkeypatch.undo()
+    assert not server.is_running
+    with EmbeddedBroker(lambda: Broker(data=tmp_path)):
+        pass
+    server.close()

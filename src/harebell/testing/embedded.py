@@ -25,6 +25,7 @@ __all__ = ["EmbeddedBroker"]
 T = TypeVar("T")
 
 PATIENCE: Final = 60.0  # seconds for steps that take milliseconds on an idle machine
+FAREWELL: Final = 10.0  # seconds in which a step that was given up ends
 
 
 class EmbeddedBroker:
@@ -35,7 +36,7 @@ class EmbeddedBroker:
     `stop` and `start` may alternate: the port stays, the data only where `make` says `data`. All of this blocks; a
     coroutine uses `await asyncio.to_thread(server.restart)`: clients in its loop have to answer connection.close.
     Raises what `Broker.start` raises, and TimeoutError when the broker does not answer; InvalidArgument for a `make`
-    that cannot be called.
+    that cannot be called. A start or a stop that is interrupted, as by Ctrl-C, leaves no broker behind.
     """
 
     def __init__(self, make: Callable[[], Broker] = Broker) -> None:
@@ -96,18 +97,17 @@ class EmbeddedBroker:
             self._thread = threading.Thread(target=self._loop.run_forever, name="harebell broker", daemon=True)
             self._thread.start()
         try:
-            self._broker = self._await(self._started())
+            self._await(self._start())
         except BaseException:
             self.close()
             raise
 
-    async def _started(self) -> Broker:
+    async def _start(self) -> None:
         broker = self._make()
         if self._port is not None:
             broker.port = self._port
         await broker.start()
-        self._port = broker.port
-        return broker
+        self._port, self._broker = broker.port, broker  # at once: whoever waits may be interrupted
 
     def stop(self) -> None:
         """Stop the broker cleanly: clients get 320, confirmed messages are on disk. May be called again."""
@@ -141,5 +141,23 @@ class EmbeddedBroker:
         self.close()
 
     def _await(self, work: Coroutine[object, object, T]) -> T:
-        assert self._loop is not None  # the caller has checked that
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+        """Wait for the work. When that is interrupted, or takes too long, the work is cancelled and ends first.
+
+        Otherwise a broker that nobody knows would keep its port and its folder.
+        """
+        loop, ended = self._loop, threading.Event()
+        assert loop is not None  # the caller has checked that
+
+        async def tell() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(tell(), loop)
+        try:
+            return future.result(PATIENCE)
+        except BaseException:
+            future.cancel()
+            ended.wait(FAREWELL)
+            raise

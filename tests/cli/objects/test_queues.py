@@ -108,7 +108,7 @@ def test_again_and_again(run: Command, vhost: str, serving: ApiThread, monkeypat
 
 
 @pytest.mark.parametrize(("user", "password", "says"), [
-    ("guest", "wrong", "Login failed; is the password in --url or HAREBELL_URL right?"),
+    ("guest", "wrong", "Login failed; is the password in --url, HAREBELL_HTTP_URL or HAREBELL_URL right?"),
     ("clerk", "clerk", "harebell users set-tags"),
 ])  # fmt: skip
 def test_who_may_not(run: Command, serving: ApiThread, user: str, password: str, says: str) -> None:

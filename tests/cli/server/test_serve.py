@@ -307,7 +307,7 @@ def test_tls_options_that_cannot_work(tmp_path: Path) -> None:
     assert "give one with --tls-cert" in one_line(*data, "--tls-key", key)
     assert "give one with --tls-cert" in one_line(*data, "--tls-only")
     assert "TLS certificate" in one_line(*data, "--tls-port", "0", "--tls-cert", tmp_path / "missing")
-    assert "needs a ca" in one_line(*data, "--tls-cert", key, "--tls-verify", "required")
+    assert "give them with --tls-ca" in one_line(*data, "--tls-cert", key, "--tls-verify", "required")
     assert "no SASL mechanism MAGIC" in one_line(*data, "--mechanisms", "plain,magic")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -430,9 +430,11 @@ class Broker(Administration):
     async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
         """Whether the event happens within the time, and before `hurry` is called."""
         waits = [asyncio.ensure_future(each.wait()) for each in (event, self._hurried)]
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
         return event.is_set()
 
     async def __aenter__(self) -> Self:

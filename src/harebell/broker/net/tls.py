@@ -53,7 +53,7 @@ class Tls:
             if value not in allowed:
                 raise InvalidArgument(f"TLS {name} '{value}' is not one of {', '.join(allowed)}")
         if self.verify != "none" and self.ca is None:
-            raise InvalidArgument(f"TLS verify '{self.verify}' needs a ca: the authorities of client certificates")
+            raise InvalidArgument(f"TLS verify '{self.verify}' needs `ca`: the authorities of client certificates")
 
     def context(self) -> ssl.SSLContext:
         """A context made from the current files. Raises InvalidArgument when they cannot be used."""

@@ -177,7 +177,7 @@ class HttpApi:
 
 def _remedy(reason: str) -> str:
     if reason in ("", "Login failed"):
-        return "; is the password in --url or HAREBELL_URL right?"
+        return "; is the password in --url, HAREBELL_HTTP_URL or HAREBELL_URL right?"
     if "ACCESS_REFUSED" in reason or "access" in reason:
         return "; `harebell permissions set` gives permissions"
     return "; an administrator gives rights with `harebell users set-tags`"
