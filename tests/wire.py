@@ -247,11 +247,12 @@ class BrokerThread:
 
     def __init__(
         self, data: Path | None = None, *, sync: bool = True, events: bool = False,
-        components: Mapping[str, Component] | None = None, **limits: Any,
+        components: Mapping[str, Component] | None = None,
+        make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop, **limits: Any,
     ) -> None:  # fmt: skip
         self._data, self._sync, self._events, self._limits = data, sync, events, Limits(**limits)
         self._components = components
-        self._loop = asyncio.new_event_loop()
+        self._loop = make_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
         self.problems: list[dict[str, object]] = []
 

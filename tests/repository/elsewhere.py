@@ -64,7 +64,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/net/descriptors.py": "broker/test_stopping.py",
     "broker/net/server.py": "broker/test_net.py",
     "broker/net/tls.py": "broker/test_tls.py",
-    "broker/net/transport.py": "broker/test_output.py",
     "broker/node.py": "broker/test_catalog_wiring.py",
     "broker/observers.py": "broker/operations/test_firehose.py",
     "broker/operations/publishing.py": "admin/resources/test_messages.py",

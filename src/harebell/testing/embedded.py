@@ -145,10 +145,11 @@ class EmbeddedBroker:
 
         Otherwise a broker that nobody knows would keep its port and its folder.
         """
-        loop, ended = self._loop, threading.Event()
+        loop, begun, ended = self._loop, threading.Event(), threading.Event()
         assert loop is not None  # the caller has checked that
 
         async def tell() -> T:
+            begun.set()
             try:
                 return await work
             finally:
@@ -158,6 +159,7 @@ class EmbeddedBroker:
         try:
             return future.result(PATIENCE)
         except BaseException:
+            begun.wait(FAREWELL)  # a task that is cancelled before its first step does not come to its end here
             future.cancel()
             ended.wait(FAREWELL)
             raise

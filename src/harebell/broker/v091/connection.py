@@ -49,7 +49,7 @@ log = logging.getLogger("harebell.broker.connection")
 
 _PUBLICATIONS: Final = {Content: lambda content: len(content.frames), ContentRun: lambda run: run.size}
 _MANY: Final = {AckRun: lambda run: METHOD_BYTES * len(run.tags)}
-LONG: Final = 1 << 12  # bytes of a piece of output, on average, from which on pieces cost less than to join them
+PIECE: Final = 1 << 12  # average bytes of the pieces of output above which they are not joined
 _LISTENING: Final = frozenset({ChannelState.OPEN, ChannelState.AWAIT_OPEN_OK})
 
 
@@ -333,7 +333,7 @@ class Connection(BaseConnection[Grouped]):
 
     def pieces(self, size: int) -> Sequence[bytes | memoryview]:
         engine = self.engine
-        if size > LARGE or size > engine.pending * LONG:
+        if size > LARGE or size > engine.pending * PIECE:
             return engine.pieces_to_send()
         return (engine.data_to_send(),)
 

@@ -212,7 +212,8 @@ class Engine:
     def receive_part(self, data: bytes, at: int, most: int) -> tuple[bytes, int]:
         """Process a part of what the transport read: the frames that begin in the `most` bytes from `at` on.
 
-        Of a long message a few bytes count (COUNTED), which is what it costs beside its copies.
+        Of a long message only COUNTED bytes count, what it costs beside its copies, unless it is alike to short ones
+        before it.
 
         Returns what is left, and where that begins: it is to be received next. Raises RemoteProtocolError when the peer
         broke the protocol; then nothing is left.
