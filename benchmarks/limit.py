@@ -147,7 +147,9 @@ def forward(publisher: socket.socket, consumer: socket.socket, load: Load, chunk
     while missing:
         if missing < chunks.read:
             publisher.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, missing)
-        got = publisher.recv_into(into, min(chunks.read, missing), socket.MSG_WAITALL)
+        # A read that waits itself has taken a part, and is not woken when what is missing is below the mark.
+        select.select([publisher], [], [])
+        got = publisher.recv_into(into, min(chunks.read, missing))
         if not got:
             raise RuntimeError("the publisher closed the connection")
         missing -= got

@@ -117,7 +117,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @example({"anonymous_user": "12345", "announce": "10", "data": "/tmp/📦", "consumer_timeout": "1234567"}, "utf-8")
 @example({"consumer_timeout": "0.1234567", "memory_high_watermark": 1.0}, "utf-8")
 def test_what_is_printed_is_read_back(options: dict[str, Any], encoding: str) -> None:
-    options = {"tls_cert": "cert.pem", **options}  # other options need one
+    options = {"tls_cert": "cert.pem", "tls_ca": "ca.pem", **options}  # other options need them
     given_ones = load(options, {}).config
     text = printed(options, encoding)
     assert read_back(text) == given_ones
