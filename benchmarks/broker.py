@@ -36,6 +36,7 @@ from harebell.testing import RabbitMQ
 
 BROKERS = ("harebell", "rabbitmq")
 PERSISTENT = (Properties(delivery_mode=2),)
+QUIETLY = ("--log-level", "warning")  # a line for each connection would hide the tables
 STOP = 60  # seconds for a broker to stop, with millions of messages
 
 
@@ -134,7 +135,7 @@ def harebell_server(
     with tempfile.TemporaryDirectory() as temporary:
         data = str(folder or temporary)
         process = subprocess.Popen(
-            [sys.executable, "-m", "harebell", "serve", "--port", "0", "--data", data, *flags],
+            [sys.executable, "-m", "harebell", "serve", "--port", "0", "--data", data, *QUIETLY, *flags],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | ({"HAREBELL_PURE": "1"} if pure else {}),

@@ -8,7 +8,7 @@ from typing import TypeVar, TypeVarTuple
 
 from harebell import errors
 
-__all__ = ["call_contained", "check_callable", "check_plain", "result_contained"]
+__all__ = ["awaited", "call_contained", "check_callable", "check_plain", "result_contained"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -46,6 +46,11 @@ def check_plain(what: str, function: object, *arguments: str) -> None:
         raise errors.InvalidArgument(
             f"{shown} is a coroutine function, and is called as a plain one: leave out `async`"
         )
+
+
+async def awaited(given: object) -> object:
+    """What a program's function gave; of a coroutine function, what that gives."""
+    return await given if inspect.isawaitable(given) else given
 
 
 def call_contained(function: Callable[[*Ts], T], *args: *Ts) -> T:

@@ -542,14 +542,14 @@ class Connection:
         max_failures     without both, and where the queue was not declared here with a dead-letter exchange: after so
                          many failures in a row the consumer ends with HandlerFailed, and the messages stay in the
                          queue. None: go on, and reject every message that fails
-        on_error         called with the delivery and the error of each failure; may be a coroutine function
+        on_error         called with the delivery and the error of each failure; a coroutine function is awaited
         on_orphan        called with a delivery that was processed and could not be acknowledged after an outage: it
                          comes again
         handler_timeout  seconds for one call, then the handler is cancelled, and that is a failure
         grace            seconds that handlers have to finish when the consumer is stopped
         codec            decodes the body; one that it cannot read is given up at once
-        setup, cleanup   awaited with the consumer's channel before it subscribes (again, too), and after the last
-                         handler has ended
+        setup, cleanup   called with the consumer's channel before it subscribes (again, too), and after the last
+                         handler has ended; a coroutine function is awaited
         resubscribe      when the broker cancels the consumer, declare the queue again and go on
         timeout          seconds for subscribing and for moving a message
         """
@@ -698,7 +698,7 @@ class Connection:
         self,
         max_size: int = 10,
         *,
-        setup: Callable[[Channel], Awaitable[object]] | None = None,
+        setup: Callable[[Channel], object] | None = None,
         idle: float | None = 60,
         timeout: float = 30,
     ) -> ChannelPool:

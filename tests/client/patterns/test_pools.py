@@ -171,6 +171,12 @@ async def test_setup_is_part_of_new(connection: Connection, queue: str) -> None:
             assert await again.publish(b"m", "", queue) is not None
 
 
+async def test_a_plain_function_as_setup(connection: Connection) -> None:
+    made: list[Channel] = []
+    async with connection.channel_pool(2, setup=made.append) as pool, pool.acquire() as one, pool.acquire() as two:
+        assert made == [one, two]
+
+
 async def test_a_setup_that_fails(connection: Connection) -> None:
     async def setup(channel: Channel) -> None:
         raise ValueError("mine")

@@ -687,6 +687,20 @@ async def test_setup_and_cleanup(connection: Connection, channel: Channel, name:
         await channel.queue_inspect(name)
 
 
+async def test_plain_functions_around_the_handlers(connection: Connection, channel: Channel, queue: str) -> None:
+    seen, given = Seen(), []
+    options: Any = {each: lambda *arguments, each=each: given.append(each) for each in ("setup", "on_error", "cleanup")}
+
+    def handle(delivery: Delivery) -> None:
+        seen.add(delivery.body)
+        raise KeyError("mine")
+
+    async with connection.consume(queue, handle, max_failures=None, **options):
+        await channel.publish(b"one", "", queue)
+        await seen.count(1)
+    assert given == ["setup", "on_error", "cleanup"]
+
+
 async def test_a_setup_that_fails_fails_the_start(connection: Connection, queue: str) -> None:
     async def setup(channel: Channel) -> None:
         raise LookupError("no such schema")

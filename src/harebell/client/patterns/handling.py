@@ -7,13 +7,12 @@ One that cannot be called that way is refused here, before it has cost a message
 from __future__ import annotations
 
 import asyncio
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from harebell import errors
-from harebell.client.callbacks import check_callable
+from harebell.client.callbacks import awaited, check_callable
 from harebell.client.messages import Delivery
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import HandleArgs, HookedChannel
@@ -133,7 +132,7 @@ class Handling(ABC, Generic[G]):
             result = self._handler(given)
         else:
             result = self._handler(self._value(self._codec, given), given)
-        return await result if inspect.isawaitable(result) else result
+        return await awaited(result)
 
     @abstractmethod
     def _args(self, given: G, queue: str, channel: HookedChannel) -> HandleArgs:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from harebell import errors
-from harebell.client.callbacks import check_callable
+from harebell.client.callbacks import awaited, check_callable
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.retry import Retry, attempts_of, given_up, restore, tried_again
@@ -67,9 +67,7 @@ async def notify_error(on_error: OnError | None, delivery: Delivery, error: Exce
     """Call the program's `on_error`; what it raises is logged."""
     if on_error is not None:
         try:
-            result = on_error(delivery, error)
-            if isinstance(result, Awaitable):
-                await result
+            await awaited(on_error(delivery, error))
         except Exception:  # a callback's failure is not the consumer's
             logger.exception("on_error failed on %r", delivery)
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from harebell import errors
-from harebell.client.callbacks import check_callable
+from harebell.client.callbacks import awaited, check_callable
 from harebell.client.channel import Channel
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.seconds import check_seconds, seconds_of
@@ -273,7 +273,7 @@ class ChannelPool(Pool[Channel]):
     """Channels of one connection. Made by `connection.channel_pool`, or here.
 
     max_size  how many channels at most
-    setup     a coroutine function that makes a new channel ready, such as turning confirms on
+    setup     makes a new channel ready, such as turning confirms on: a function, or a coroutine function
     idle      seconds after which an unused one is closed; None: never
     timeout   seconds that a borrower waits
     """
@@ -283,7 +283,7 @@ class ChannelPool(Pool[Channel]):
         connection: ChannelSource,
         max_size: int = 10,
         *,
-        setup: Callable[[Channel], Awaitable[object]] | None = None,
+        setup: Callable[[Channel], object] | None = None,
         idle: float | None = 60,
         timeout: float = 30,
     ) -> None:
@@ -295,7 +295,7 @@ class ChannelPool(Pool[Channel]):
             channel = await connection.channel()
             try:
                 if setup is not None:
-                    await setup(channel)
+                    await awaited(setup(channel))
             except BaseException:
                 if not channel.is_closed:
                     channel.recovery.say_goodbye()

@@ -17,12 +17,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.callbacks import awaited
 from harebell.client.channel import Channel
 from harebell.client.consumer import FAIR, Consumer
 from harebell.client.messages import Delivery
@@ -41,7 +42,7 @@ RESUBSCRIBING: Final = Backoff(0.1, 10)
 PASSING: Final = (errors.ConsumerCancelled, errors.NotFound, errors.ResourceLocked, errors.AccessRefused)
 """What ends a subscription and may pass: the queue is gone, or somebody else's."""
 
-Setup = Callable[[Channel], Awaitable[object]]
+Setup = Callable[[Channel], object]
 
 
 class QueueReader:
@@ -127,7 +128,7 @@ class QueueReader:
 
     async def _subscribed(self, channel: Channel) -> Consumer:
         if self._setup is not None:
-            await self._setup(channel)
+            await awaited(self._setup(channel))
         consumer = channel.consume(
             self.queue,
             prefetch=self._prefetch,

@@ -39,7 +39,7 @@ from typing import Any, Final, Self
 
 from harebell import errors
 from harebell.client import events as e
-from harebell.client.callbacks import check_callable, check_plain
+from harebell.client.callbacks import awaited, check_callable, check_plain
 from harebell.client.channel import Channel
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
@@ -285,7 +285,7 @@ class Workers:
         cleanup, self._cleanup = self._cleanup, None
         channel = self._settlements.started
         if cleanup is not None and channel is not None and not channel.is_closed:
-            await cleanup(channel)
+            await awaited(cleanup(channel))
 
     async def _break_off(self) -> None:
         """The task that waited for the end was cancelled: cancel the handlers at once."""
