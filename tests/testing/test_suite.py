@@ -17,6 +17,7 @@ from harebell.client.middleware import Middlewares, Next, QueueDeclareArgs
 from harebell.client.servers import product_of
 from harebell.testing import AmqpCase, AmqpSuite, EmbeddedBroker, RabbitMQ
 from harebell.testing.suite import QUICK
+from tests.client.outages import FAST
 from tests.fixtures.rabbitmq import EACH
 
 
@@ -161,6 +162,33 @@ def test_the_transport_lock_of_the_blocking_api() -> None:
                 channel.queue_declare("q", timeout=0.02)
             channel.queue_declare("q")
             assert harness.reconnection_count == before + 2
+
+
+@pytest.mark.parametrize("second", ["channel", "connection"])
+@pytest.mark.parametrize("first", ["channel", "connection"])
+async def test_a_loss_at_any_step_of_the_return_from_another(first: str, second: str) -> None:
+    """A return takes some thirty turns of the loop: the second loss falls in each of them."""
+    with EmbeddedBroker() as server:
+        async with harebell.connect(server.url, recovery=FAST) as connection, connection.channel() as channel:
+            await channel.queue_declare("q")
+            harnesses = {"connection": connection.test(), "channel": channel.test()}
+            for turns in (*range(10), *range(10, 40, 3)):
+                harnesses[first].disconnect_transport()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await harnesses[second].force_reconnect(60)
+                await channel.queue_declare("q", passive=True)
+
+
+async def test_what_is_closed_does_not_come_back() -> None:
+    with EmbeddedBroker() as server:
+        async with harebell.connect(server.url) as connection:
+            channel = await connection.channel()
+            await channel.close()
+            for closed, harness in ((channel, channel.test()), (connection, connection.test())):
+                await closed.close()
+                with pytest.raises(AssertionError, match=r"closed instead of reconnected: .*was closed by this client"):
+                    await harness.force_reconnect(60)
 
 
 def spy(seen: list[str]) -> Middlewares:

@@ -39,8 +39,8 @@ class ReconnectSignal:
         availability = harness.recovery.availability
         deadline = availability.loop.time() + timeout
         while harness.reconnection_count == self._seen or availability.late:
-            if availability.ended is not None:
-                raise AssertionError(f"closed instead of reconnected: {availability.ended}")
+            if harness.ended is not None:
+                raise AssertionError(f"closed instead of reconnected: {harness.ended}")
             try:
                 async with asyncio.timeout_at(deadline):
                     await availability.change()
@@ -58,6 +58,11 @@ class _Harness(ABC):
     @property
     @abstractmethod
     def reconnection_count(self) -> int: ...
+    @property
+    @abstractmethod
+    def ended(self) -> errors.HarebellError | None:
+        """Why it is closed for good; None while it is open or coming back."""
+
     @property
     @abstractmethod
     def _is_settled(self) -> bool:
@@ -140,6 +145,10 @@ class ConnectionHarness(_Harness):
         self._chains = chains
 
     @property
+    def ended(self) -> errors.HarebellError | None:
+        return self.recovery.availability.ended
+
+    @property
     def _is_settled(self) -> bool:
         return self.connection.is_closed or self.connection.is_open
 
@@ -175,6 +184,10 @@ class ChannelHarness(_Harness):
         self._channel = recovery
 
     @property
+    def ended(self) -> errors.HarebellError | None:
+        return self._channel.requests.ended or self.recovery.availability.ended
+
+    @property
     def _is_settled(self) -> bool:
         return self.channel.is_closed or (self.channel.is_open and self.connection.is_open)
 
@@ -193,5 +206,6 @@ class ChannelHarness(_Harness):
         return WireChannel(self.channel.core, self.channel.transport)
 
     def disconnect_transport(self) -> None:
-        """Lose the wire channel: what is unconfirmed and unacknowledged on it is orphaned."""
-        self.channel.core.lose(errors.ConnectionLost("the test cut the channel"))
+        """Lose the wire channel, if it has one: what is unconfirmed and unacknowledged on it is orphaned."""
+        if self.channel.core.reason is None:
+            self.channel.core.lose(errors.ConnectionLost("the test cut the channel"))

@@ -213,17 +213,16 @@ class ChannelRecovery:
                 await self.subscriptions.restore(core, transport, skipped, late)
                 if core.reason is not None:
                     raise copy_of(core.reason)
-            except errors.ChannelError as failed:
+            except errors.HarebellError as failed:
                 self.notifications.dialed(self._target(transport), failed)
-                if transport.reason is not None:
+                refused = isinstance(failed, errors.ChannelError)
+                lost_alone = isinstance(failed, errors.ConnectionLost) and self.requests.core.reason is not None
+                if transport.reason is not None or not (refused or lost_alone):
                     raise
                 error = failed
                 if len(skipped) + len(late) == known:  # no subscription was refused, but the program's acknowledgement
                     await self._pause()
                 continue  # without the subscription that the broker refused
-            except errors.HarebellError as failed:
-                self.notifications.dialed(self._target(transport), failed)
-                raise
             self.requests.reviving = self._restoring = False
             self.wire_channels += 1
             if self._pauses is not None:

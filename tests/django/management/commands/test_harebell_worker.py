@@ -122,14 +122,9 @@ def test_probes_and_a_stop(broker_url: str, tmp_path: Path, processes: int) -> N
     worker = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"})
     try:
         deadline = time.monotonic() + 60
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
-                    assert answer.status == 200
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        while _probe(port) != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
     finally:
