@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ SAFE: dict[str, Any] = {
     "x_dead_letter_exchange": "", "x_dead_letter_routing_key": "later", "x_dead_letter_strategy": "at-least-once",
     "x_overflow": "reject-publish",
 }  # fmt: skip
+TO_DEAD: dict[str, Any] = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "dead"}
 WAITING: dict[str, dict[str, Any]] = {
     "a retry": {"x_delayed_retry_type": "all", "x_delayed_retry_min": 3_600_000},
     "rejected": SAFE,
@@ -96,6 +98,50 @@ QUEUES: dict[str, dict[str, Any]] = {
     "last value": {"x_last_value_key": "k"},
     "TTL": {"x_message_ttl": 36_000_000},
 }
+
+
+@pytest.mark.parametrize("way", ["get", "consume"])
+@pytest.mark.parametrize("ends", ["killed", "stopped", "killed, stopped", "put back, killed"])
+@pytest.mark.parametrize("kind", QUEUES)
+def test_each_end_of_the_process_counts_as_a_return(
+    durable: Callable[..., Restarting], kind: str, ends: str, way: str
+) -> None:
+    """A message that ends its process each time must reach its limit: RabbitMQ 3.10 delivers it with 0, 1, 2, 3."""
+    at = durable(**QUEUES[kind], **TO_DEAD, x_delivery_limit=3)
+    client, steps = at.client, cycle(ends.split(", "))
+    publish(client, 1, headers={"g": "a", "k": "a"})
+    for count in range(4):
+        _, content = delivered(client, way)
+        assert (content.properties.headers or {}).get("x-delivery-count") == (count or None)
+        match next(steps):
+            case "put back":  # and not by the consumer that would get it again
+                client.send(1, m.ChannelClose(200, "", 0, 0))
+                client.open()
+            case "stopped":
+                at.stop()
+                client = at.start()
+            case "killed":
+                client = at.kill()
+    assert at.queue.message_count == 0
+    assert client.count("dead") == 1
+    assert at.on_disk == 0
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_what_had_come_back_too_often_is_dropped_by_the_next_start(
+    durable: Callable[..., Restarting], kind: str
+) -> None:
+    """Its process ended between the return and the dead letter, or its policy says another limit since."""
+    at = durable(**QUEUES[kind], **TO_DEAD)
+    publish(at.client, 1, 2, headers={"g": "a"})
+    for _ in range(3):
+        tag, _ = delivered(at.client, "get")
+        at.client.send(1, m.BasicReject(tag, requeue=True))
+    at.kit.node.catalog.put_policy(Policy("/", "limited", "^q$", {"delivery-limit": 2}, apply_to="queues"))
+    at.kit.node.catalog.commit()
+    client = at.kill()
+    assert at.queue.message_count == 1
+    assert client.count("dead") == 1
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
@@ -223,6 +269,16 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def publish(client: Client, *bodies: int, queue: str = "q", **properties: Any) -> None:
     for body in bodies:
         client.publish(queue, b"%d" % body, **(PERSISTENT | properties))
+
+
+def delivered(client: Client, way: str) -> tuple[int, Content]:
+    """The one message of queue q, delivered and not acknowledged: its tag, and the whole."""
+    client.events.clear()
+    client.send(1, m.BasicGet("q") if way == "get" else m.BasicConsume("q", ""))
+    (content,) = (event for _, event in client.events if isinstance(event, Content))
+    method = content.decode_method()
+    assert isinstance(method, m.BasicGetOk | m.BasicDeliver)
+    return method.delivery_tag, content
 
 
 def rest(client: Client, queue: str = "q") -> list[tuple[int, bool]]:

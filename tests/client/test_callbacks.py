@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
+import harebell
 from harebell import blocking, errors
 from harebell.channels import ChannelLayer
 from harebell.channels.asgi1 import AsgiChannelLayer
-from harebell.client.callbacks import call_contained, check_plain
+from harebell.client.callbacks import awaited, call_contained, check_plain
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
+from harebell.client.middleware import Middlewares
+from harebell.testing import EmbeddedBroker
+from tests.client.outages import FAST
 
 Give = Callable[[Any, Any, Any], Any]  # a callback, to something of this connection and this channel
 
@@ -122,3 +128,56 @@ def test_its_result_and_its_errors_are_its_own() -> None:
     assert call_contained(max, 1, 2) == 2
     with pytest.raises(ZeroDivisionError):
         call_contained(divmod, 1, 0)
+
+
+async def cancelled() -> None:
+    """As a token that several wait for, when somebody else cancels the task that fetches it."""
+    task = asyncio.create_task(asyncio.sleep(60))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+@pytest.mark.parametrize("what", ["credentials", "dial", "connection_reconnect", "channel_reconnect"])
+async def test_what_is_cancelled_in_a_reconnect_is_a_failed_attempt(what: str) -> None:
+    """It does not end the task that dials."""
+    asked = 0
+
+    async def credentials() -> tuple[str, str]:
+        await fail()
+        return "guest", "guest"
+
+    async def dial(host: str, port: int) -> socket.socket:
+        await fail()
+        return socket.create_connection((host, port))
+
+    async def reconnect(call_next: Callable[[Any], Awaitable[object]], args: Any) -> object:
+        await fail()
+        return await call_next(args)
+
+    async def fail() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == failing:
+            await cancelled()
+
+    options: dict[str, Any] = {"credentials": credentials} if what == "credentials" else {}
+    options |= {"dial": dial} if what == "dial" else {}
+    options |= {"middleware": Middlewares().add(what, reconnect)} if what.endswith("_reconnect") else {}
+    failing = 1 if what.endswith("_reconnect") else 2
+    with EmbeddedBroker() as server:
+        async with harebell.connect(server.url, recovery=FAST, **options) as connection:
+            channel = await connection.channel()
+            await connection.test().force_reconnect(60)
+            assert asked > failing
+            await channel.queue_declare("q")
+
+
+async def test_who_is_cancelled_stays_cancelled() -> None:
+    waiting = asyncio.create_task(awaited(asyncio.sleep(60)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    with pytest.raises(RuntimeError, match="cancelled was cancelled"):
+        await awaited(cancelled())

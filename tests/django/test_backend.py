@@ -9,12 +9,14 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from asgiref.sync import sync_to_async
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from harebell import errors
@@ -24,6 +26,7 @@ from harebell.django.framework import InvalidTask, base, exceptions, signals, ta
 from harebell.django.messages import message_of
 from harebell.django.models import OutboxTask, TaskRecord
 from harebell.django.topology import Names
+from harebell.django.worker.running import Runner
 from tests.django import jobs
 from tests.django.conftest import Configure, Worker, finished, wait_for
 
@@ -62,6 +65,38 @@ async def test_coroutines(configure: Configure, work: Work) -> None:
             await result.arefresh()
     assert result.return_value == "abab"
     assert (await jobs.double.aget_result(result.id)).return_value == "abab"
+    await sync_to_async(connections.close_all)()  # as the end of a request does, in the same thread
+
+
+class _ThreadEach(Executor):
+    """Has each call in a thread of its own, and tells which connections to the database it has left open."""
+
+    def __init__(self) -> None:
+        self.left: list[Any] = []
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **kwargs: Any) -> Future[Any]:
+        def run() -> Any:
+            try:
+                return function(*arguments, **kwargs)
+            finally:
+                if connection.connection is not None:
+                    self.left.append(function)
+                connection.close()
+
+        threads = ThreadPoolExecutor(1)
+        call = threads.submit(run)
+        threads.shutdown(wait=False)
+        return call
+
+
+@pytest.mark.parametrize("job", [jobs.add, jobs.double, jobs.fail], ids=["function", "coroutine", "failure"])
+def test_no_thread_keeps_a_connection_to_the_database(configure: Configure, job: Any) -> None:
+    """The steps of a task are calls in whichever thread is free: what one of them opened, none may come back to."""
+    backend = configure(results="database")
+    threads = _ThreadEach()
+    result = job.enqueue(*{jobs.add: (1, 2), jobs.double: ("ab",), jobs.fail: (3,)}[job])
+    asyncio.run(Runner(backend, threads, "worker").run(result, 1))
+    assert threads.left == []
 
 
 def test_without_results(configure: Configure, work: Work) -> None:

@@ -101,7 +101,7 @@ def test_what_repeats_is_not_measured(processes: list[str], tmp_path: Path) -> N
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "test_subject.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = repeats\npythonpath = .\n")
-    (tmp_path / ".coveragerc").write_text("[run]\npatch = subprocess, _exit\n")
+    (tmp_path / ".coveragerc").write_text("[run]\npatch = subprocess, _exit\ncore = ctrace\n")
     options = ["-q", "-p", "tests.fixtures.measured", "--cov=subject", "--cov-report=term-missing", *processes]
     outside = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COVERAGE_", "COV_"))

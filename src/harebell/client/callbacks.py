@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from harebell import errors
 
@@ -48,9 +49,21 @@ def check_plain(what: str, function: object, *arguments: str) -> None:
         )
 
 
-async def awaited(given: object) -> object:
-    """What a program's function gave; of a coroutine function, what that gives."""
-    return await given if inspect.isawaitable(given) else given
+async def awaited(given: object) -> Any:
+    """What a program's function gave; of a coroutine function, what that gives.
+
+    RuntimeError when something that it awaited was cancelled: a CancelledError would end this task, which nobody has
+    cancelled.
+    """
+    if not inspect.isawaitable(given):
+        return given
+    try:
+        return await given
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError(f"{getattr(given, '__qualname__', None) or repr(given)} was cancelled") from error
 
 
 def call_contained(function: Callable[[*Ts], T], *args: *Ts) -> T:

@@ -9,14 +9,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import harebell
 from harebell import errors
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
-from harebell.client.patterns.pools import ChannelPool
+from harebell.client.patterns.pools import ChannelPool, Pool
 from harebell.testing import FaultProxy
 from tests.client.outages import eventually
+from tests.fixtures.profiles import scaled
 
 
 @pytest.fixture
@@ -85,6 +87,64 @@ async def test_who_goes_lets_the_next_have_it(pool: ChannelPool) -> None:
     await pool.release(first)
     await pool.release(second)
     assert pool.idle == 2
+
+
+class Item:
+    is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+@settings(max_examples=scaled(200))
+@given(
+    st.integers(1, 3),
+    st.lists(
+        st.tuples(st.sampled_from(["borrow", "give up", "give back", "break"]), st.integers(0, 9), st.integers(0, 2)),
+        max_size=20,
+    ),
+)
+def test_whoever_gives_up_when_the_next_are_served(max_size: int, steps: list[tuple[str, int, int]]) -> None:
+    """Steps of any borrowers, in one turn of the loop or in several: in the end the pool lends all it has."""
+
+    async def make() -> Item:
+        await asyncio.sleep(0)
+        return Item()
+
+    async def main() -> None:
+        pool: Pool[Item] = Pool("item", make, lambda item: True, max_size=max_size, idle=None, timeout=60)
+        borrowers: list[asyncio.Task[Item]] = []
+
+        async def borrow() -> Item:
+            return await pool.acquire()
+
+        async def give_back(borrower: asyncio.Task[Item], failed: bool) -> None:
+            borrowers.remove(borrower)
+            await pool.release(borrower.result(), failed=failed)
+
+        for what, which, turns in [*[("borrow", 0, 4)] * (max_size + 2), *steps]:
+            lent = [each for each in borrowers if each.done() and not each.cancelled()]
+            waiting = [each for each in borrowers if not each.done()]
+            if what == "borrow":
+                borrowers.append(asyncio.create_task(borrow()))
+            elif what == "give up" and waiting:
+                waiting[which % len(waiting)].cancel()
+            elif what in ("give back", "break") and lent:
+                await give_back(lent[which % len(lent)], what == "break")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while borrowers:
+                done, _ = await asyncio.wait(borrowers, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    if each.cancelled():
+                        borrowers.remove(each)
+                    else:
+                        await give_back(each, failed=False)
+            await asyncio.gather(*[pool.acquire() for _ in range(max_size)])
+        assert pool.size == max_size
+
+    asyncio.run(main())
 
 
 async def test_what_failed_is_not_lent_again(pool: ChannelPool, queue: str) -> None:

@@ -128,7 +128,7 @@ def test_a_wrong_type_spoils_its_row_alone(kind: DataType, text: str, reason: st
         (b'{"a":1}{"a":2}', "not JSON: JSON is malformed: trailing characters (byte 8)"),
         (b'{"a":NaN}', "not JSON: JSON is malformed: invalid character (byte 5)"),
         (b'{"b":"\xff"}', "not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
-        (b'{"c":' + b"[" * 100_000, "not JSON: maximum recursion depth exceeded while deserializing an object"),
+        (b'{"c":' + b"[" * 1_000_000, "not JSON: nested too deep"),  # Python 3.14 counts no calls, but the stack
     ],
 )
 def test_bodies_that_are_not_an_object(body: bytes, reason: str) -> None:

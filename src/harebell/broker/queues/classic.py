@@ -398,7 +398,7 @@ class ClassicQueue(Queue):
             return
         if self.journal is not None:
             for held in run:  # before it can leave the process; one that does not fit is requeued
-                self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
+                self.journal.handed(held, consumer.no_ack and consumer.takes(held))
         consumer.feed_held(run)
 
     def postpones(self, consumer: Consumer) -> bool:
@@ -444,7 +444,7 @@ class ClassicQueue(Queue):
         """Deliver one message that was taken to a consumer."""
         if self.journal is not None:
             # Before the message can leave the process; one that does not fit is requeued.
-            self.journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
+            self.journal.handed(held, consumer.no_ack and consumer.takes(held))
         consumer.redeliver(held)
 
     def show_views(self) -> None:
@@ -457,7 +457,7 @@ class ClassicQueue(Queue):
         self.drop_all_expired()
         held = self.contents.pop()
         if held is not None and self.journal is not None:
-            self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
+            self.journal.handed(held, getter is None and (fits is None or fits(held)))
         self.messages_left()
         return held
 
@@ -619,9 +619,23 @@ class ClassicQueue(Queue):
     def enforce_limits(self) -> None:
         """Drop what is over a limit, and set the timer of what expires: there may be messages from the disk."""
         self._wait_again()
+        self._drop_over_limit()
         if self.backlog is not None:
             self.notify_enqueued()
             self._arm_expiry()
+
+    def _drop_over_limit(self) -> None:
+        """Drop what came back too often when the last process ended, or by the settings of now."""
+        limit = delivery_limit(self.settings)
+        if self.journal is None or limit is None or not (over := self.journal.over(limit)):
+            return
+        if self.backlog is None and self.journal.paged <= MOST_READ:
+            complete(self._enrich(self._begin_enriching()))
+        for position in over:
+            backlog = self.backlog
+            held = None if backlog is None else self._ready_at(backlog, position)
+            if backlog is not None and held is not None:
+                self.drop(backlog.take_out(held), "delivery_limit")
 
     def _wait_again(self) -> None:
         """Have the messages wait that waited when the last process ended, for their retry or as dead letters."""

@@ -108,7 +108,7 @@ class GroupQueue(ClassicQueue):
             getter.watch_acks()
         held = self.groups.take(getter)
         if held is not None and self.journal is not None:
-            self.journal.fed(held.position, 1, getter is None and (fits is None or fits(held)))
+            self.journal.handed(held, getter is None and (fits is None or fits(held)))
         self.messages_left()
         return held
 

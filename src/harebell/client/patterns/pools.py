@@ -103,7 +103,7 @@ class Pool(Generic[T]):
         self._lent: dict[int, T] = {}
         self._making = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._called = 0  # who waited, is to have one now, and has not taken it yet
+        self._called: set[asyncio.Future[None]] = set()  # who waited, is to have one now, and has not taken it yet
         self._closing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -194,12 +194,12 @@ class Pool(Generic[T]):
                 self._waiters.append(waiter)
             try:
                 await waiter
-                self._called -= 1
+                self._called.remove(waiter)
             except BaseException:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
-                else:
-                    self._called -= 1
+                elif waiter in self._called:
+                    self._called.remove(waiter)
                     self._wake()  # it was this one's turn, and it goes
                 raise
             queued = True
@@ -243,7 +243,7 @@ class Pool(Generic[T]):
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                self._called += 1
+                self._called.add(waiter)
                 return
 
     def _shrink(self) -> None:

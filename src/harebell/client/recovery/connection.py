@@ -21,11 +21,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Protocol, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import Protocol, TypeVar
 
 from harebell import errors
 from harebell.client import events as e
+from harebell.client.callbacks import awaited
 from harebell.client.core.slots import copy_of
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import ConnectionReconnectArgs, HookedConnection
@@ -396,7 +397,7 @@ class ConnectionRecovery:
 async def opened(hook: str, made: object, kind: type[_W]) -> _W:
     """What the chain of a reconnect hook has opened. What a middleware raises there makes the attempt a failed one."""
     try:
-        wire = await cast(Awaitable[object], made)
+        wire = await awaited(made)
     except errors.HarebellError:
         raise
     except Exception as error:

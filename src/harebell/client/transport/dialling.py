@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
 from harebell import errors
+from harebell.client.callbacks import awaited
 from harebell.client.core.slots import copy_of
 from harebell.client.seconds import check_seconds
 from harebell.client.transport.wire import Wire
@@ -88,8 +88,7 @@ class Dialer(Generic[_C]):
                     break
                 timeout = min(timeout, max(left, 0.001))
             if self._credentials is not None:
-                given = self._credentials()
-                username, password = await given if inspect.isawaitable(given) else given
+                username, password = await awaited(self._credentials())
                 host = replace(host, username=username, password=password)
             connecting(host.peer)
             try:
@@ -144,8 +143,7 @@ async def _open(
 async def _connected(connector: Dial, parameters: ConnectionParameters) -> socket.socket:
     """The socket that the program makes. ConnectionLost, caused by what it raises."""
     try:
-        made = connector(parameters.host, parameters.port)
-        sock = await made if inspect.isawaitable(made) else made
+        sock = await awaited(connector(parameters.host, parameters.port))
     except (OSError, errors.HarebellError):
         raise
     except Exception as error:  # the program's own

@@ -71,14 +71,14 @@ class Runner:
     async def run(self, result: Any, attempt: int) -> dict[str, Any]:
         """Run a task; its record afterwards, whose status is READY when it is to be tried again."""
         in_thread = _in(asyncio.get_running_loop(), self._threads)
-        await in_thread(self._begin, result)
+        await in_thread(call, self._begin, [result])
         value, error = await self._outcome(result)
         if error is None:
             try:
                 object.__setattr__(result, "_return_value", normalize_json(value))
             except Exception as unfit:
                 error = unfit
-        return dict(await in_thread(self._end, result, error, attempt))
+        return dict(await in_thread(call, self._end, [result, error, attempt]))
 
     async def _outcome(self, result: Any) -> _Outcome:
         """What the task returns, or raises. CancelledError when the worker is killed: the task is delivered again."""
@@ -103,7 +103,6 @@ class Runner:
         if result.started_at is None:
             object.__setattr__(result, "started_at", now)
         result.worker_ids.append(self._worker_id)
-        close_old_connections()
         self.results.save(record_of(result))
         signals.task_started.send_robust(sender=self._sender, task_result=result)
 
@@ -125,7 +124,6 @@ class Runner:
             self._finished(result, error)
         else:
             logger.warning("task %s (%s) is tried again: %s", result.id, result.task.module_path, error)
-        close_old_connections()
         return record
 
     def _finished(self, result: Any, error: BaseException | None) -> None:
@@ -156,7 +154,11 @@ def _caught(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapp
 
 
 def call(function: Callable[..., Any], arguments: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-    """What the function gives, in this thread; a connection to the database that has broken is opened again."""
+    """What the function gives, in this thread.
+
+    A connection to the database that has broken is opened again. One that is not to be kept (CONN_MAX_AGE) is closed:
+    the next call may be in another thread.
+    """
     close_old_connections()
     try:
         return function(*arguments, **(kwargs or {}))

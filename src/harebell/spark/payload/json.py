@@ -38,7 +38,10 @@ class JsonDecoder:
             except msgspec.ValidationError as error:
                 records.append(None)
                 reasons[row] = str(error)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except RecursionError:  # its own words are other ones in each Python, with the size of the stack in them
+                records.append(None)
+                reasons[row] = "not JSON: nested too deep"
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 records.append(None)
                 reasons[row] = f"not JSON: {error}"
         return fitting(records, self._arrow, attribute, reasons)

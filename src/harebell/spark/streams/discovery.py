@@ -107,6 +107,7 @@ def management(address: str, url: str | Address, what: str, query: str = "", tim
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.loads(answer.read(LONGEST_ANSWER))
     except urllib.error.HTTPError as error:
+        error.close()  # it is the answer, too: since Python 3.14 one that is not closed is warned of
         if error.code in (401, 403):
             raise errors.AccessRefused(
                 f"{parts.scheme}://{host} refuses user '{user}' ({error.code}): its management plugin wants the tag "

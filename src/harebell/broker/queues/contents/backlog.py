@@ -287,7 +287,7 @@ class Backlog:
             run = self.pop_many(min(room, FEED) if consumers.only is not None or consumers.single else 1, OUTPUT_BYTES)
             if journal is not None:
                 for held in run:  # before it can leave the process; one that does not fit is requeued
-                    journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
+                    journal.handed(held, consumer.no_ack and consumer.takes(held))
             consumer.feed_held(run)
             fed = TURN + 2 * len(run)
         return True

@@ -228,7 +228,7 @@ class JournaledContents(PlainContents):
             if returned:
                 held = self.pop_returned()
                 # Before it can leave the process; one that does not fit is requeued.
-                journal.fed(held.position, 1, consumer.no_ack and consumer.takes(held))
+                journal.handed(held, consumer.no_ack and consumer.takes(held))
                 consumer.redeliver(held)
                 continue
             count = room if consumers.only is not None or consumers.single else 1

@@ -173,6 +173,16 @@ class Journal:
                 self.log.delivered(position + count)
             self.touch()
 
+    def handed(self, held: Held, no_ack: bool) -> None:
+        """Note that a message went to a consumer; one that had come back counts as having come back once more.
+
+        So a message that ends the process each time has a count that grows. The count of one that comes back without
+        being counted, or that fits nobody, is noted again by `returned`.
+        """
+        self.fed(held.position, 1, no_ack)
+        if held.count and self._used and not no_ack:
+            self.log.returned(held.position, min(held.count + 1, COUNTED))
+
     def returned(self, held: Held, delay: int = 0) -> None:
         """Note that a message came back; it waits `delay` milliseconds for its retry."""
         if self._used:
@@ -334,6 +344,10 @@ class Journal:
             )  # fmt: skip
         self.waiting = {at: number >> COUNT_BITS for at, number in self.log.returns() if number > COUNTED}
         return self.log.expires
+
+    def over(self, limit: int) -> list[int]:
+        """The places of messages that came back more often than that, and do not wait for anything."""
+        return sorted(at for at, number in self.log.returns() if limit < number <= COUNTED)
 
     def take_waiting(self) -> Iterator[tuple[int, int, Reason | None]]:
         """What waited when the last process ended: places, milliseconds until the retry, and why each letter died."""

@@ -136,7 +136,7 @@ class Segment:
                 self.unwritten.append(encode_settlement(DELIVERED, upto, 0, self.key.seed))
 
     def give_back(self, position: int, count: int) -> None:
-        if not self.settled.span(position)[0]:
+        if self.returned.get(position) != count and not self.settled.span(position)[0]:
             self.returned[position] = count
             self.unwritten.append(encode_settlement(RETURNED, position, count, self.key.seed))
 
