@@ -39,8 +39,8 @@ class ReconnectSignal:
         availability = harness.recovery.availability
         deadline = availability.loop.time() + timeout
         while harness.reconnection_count == self._seen or availability.late:
-            if harness.ended is not None:
-                raise AssertionError(f"closed instead of reconnected: {harness.ended}")
+            if harness._ended is not None:
+                raise AssertionError(f"closed instead of reconnected: {harness._ended}")
             try:
                 async with asyncio.timeout_at(deadline):
                     await availability.change()
@@ -60,7 +60,7 @@ class _Harness(ABC):
     def reconnection_count(self) -> int: ...
     @property
     @abstractmethod
-    def ended(self) -> errors.HarebellError | None:
+    def _ended(self) -> errors.HarebellError | None:
         """Why it is closed for good; None while it is open or coming back."""
 
     @property
@@ -145,7 +145,7 @@ class ConnectionHarness(_Harness):
         self._chains = chains
 
     @property
-    def ended(self) -> errors.HarebellError | None:
+    def _ended(self) -> errors.HarebellError | None:
         return self.recovery.availability.ended
 
     @property
@@ -184,7 +184,7 @@ class ChannelHarness(_Harness):
         self._channel = recovery
 
     @property
-    def ended(self) -> errors.HarebellError | None:
+    def _ended(self) -> errors.HarebellError | None:
         return self._channel.requests.ended or self.recovery.availability.ended
 
     @property

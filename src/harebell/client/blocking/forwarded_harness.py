@@ -91,7 +91,7 @@ class ForwardedChannelHarness:
         return self.inner.reconnection_count
 
     def disconnect_transport(self) -> None:
-        """Lose the wire channel: what is unconfirmed and unacknowledged on it is orphaned."""
+        """Lose the wire channel, if it has one: what is unconfirmed and unacknowledged on it is orphaned."""
         with self.io.turn:
             self.inner.disconnect_transport()
 
