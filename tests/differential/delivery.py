@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from harebell.protocol.v091 import methods as m
-from tests.differential.driver import Confirmed, Drop, Publish, Send, Step, Together, Until, Wait
+from tests.differential.driver import Confirmed, Drop, Learn, Publish, Send, Step, Together, Until, Wait, address_of
 from tests.differential.scripts import (
     CASES,
     DEAD,
@@ -21,7 +21,9 @@ from tests.differential.scripts import (
     bind,
     case,
     consume,
+    dashed,
     declare,
+    exchange,
     fill,
     get,
     nack,
@@ -32,7 +34,7 @@ from tests.differential.scripts import (
     with_arguments,
 )  # fmt: skip
 
-__all__ = ["CASES"]
+__all__ = ["ASKS", "CASES", "dead_replies", "drain"]
 
 
 def dying(**arguments: Any) -> tuple[Step, ...]:
@@ -319,6 +321,54 @@ for name, method in {"passive": passive(REPLIES), "get": get(REPLIES), "bind": m
 case("replies: publish to the pseudo-queue", SELECT, ASK, put("1", REPLIES, mandatory=True))
 case("replies: publish to no such address", SELECT, put("1", REPLIES + ".zzz", mandatory=True))
 case("replies: passive of no such address", a(1, passive(REPLIES + ".zzz")))
+
+ASKER, OTHER = address_of("b", 1), address_of("b", 2)
+ASKS = (b(1, consume(REPLIES, "r", no_ack=True)), Learn("b", 1), a(1, declare()))
+BOTH_ASK = (*ASKS, b(2, consume(REPLIES, "s", no_ack=True)), Learn("b", 2))
+
+
+def dead_replies(**arguments: Any) -> Step:
+    """A queue `q` whose dead letters are replies."""
+    return a(1, declare(arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": ASKER,
+                                   **dashed(arguments)}, durable=bool(arguments.get("x_queue_type"))))  # fmt: skip
+
+
+case("replies: passive of an address", *ASKS, a(1, passive(ASKER)))
+case("replies: to the address", *ASKS, SELECT, put("1", ASKER, headers={"a": 1}, delivery_mode=2), *drain(1))
+case("replies: two of them", *ASKS, SELECT, put("1", ASKER), put("2", ASKER), differs="reply-delivery-tags")
+case("replies: to the address, mandatory", *ASKS, SELECT, put("1", ASKER, mandatory=True), differs="mandatory-reply")
+case("replies: to the address, then cancel", *ASKS, SELECT, put("1", ASKER), b(1, m.BasicCancel("r")), put("2", ASKER, mandatory=True))
+case("replies: to the address, committed", *ASKS, TX, Together((put("1", ASKER), COMMIT)))
+case("replies: to the address, rolled back", *ASKS, TX, put("1", ASKER), ROLLBACK, differs="reply-in-a-transaction")
+case("replies: to the address and a queue, committed", *ASKS, TX, Together((put("1", ASKER), put("2"), COMMIT)), *drain(2))
+case("replies: to the address, immediate", *ASKS, SELECT, put("1", ASKER, immediate=True), differs="immediate")
+for copies in ("CC", "BCC"):
+    copy_to = {copies: [ASKER]}
+    case(f"replies: the address in {copies}", *ASKS, SELECT, put("1", headers=copy_to), *drain(2))
+    case(f"replies: the address in {copies} of a message to nobody", *ASKS, SELECT, put("1", "nonesuch", headers=copy_to), put("2", "nonesuch"))
+    case(f"replies: the address in {copies}, mandatory", *ASKS, SELECT, put("1", headers=copy_to, mandatory=True), *drain(2))
+    case(f"replies: the address in {copies} of a message to nobody, mandatory", *ASKS, SELECT, put("1", "nonesuch", headers=copy_to, mandatory=True),
+         differs="mandatory-reply")
+    case(f"replies: the address in {copies}, committed", *ASKS, TX, Together((put("1", headers=copy_to), COMMIT)), *drain(2))
+    case(f"replies: the address in {copies} of a message to nobody, committed", *ASKS, TX,
+         Together((put("1", "nonesuch", headers=copy_to), COMMIT)))
+    case(f"replies: to the address, a queue in {copies}", *ASKS, SELECT, put("1", ASKER, headers={copies: ["q"]}), *drain(2))
+    case(f"replies: to the address, it is in {copies} too", *ASKS, SELECT, put("1", ASKER, headers=copy_to))
+    case(f"replies: to an address, another one in {copies}", *BOTH_ASK, SELECT, put("1", ASKER, headers={copies: [OTHER]}))
+    case(f"replies: the address in {copies} at another exchange", *ASKS, SELECT, put("1", "k", "amq.direct", headers=copy_to))
+    case(f"replies: an address in {copies}, which is none any more", *ASKS, SELECT, b(1, m.BasicCancel("r")), put("1", headers=copy_to), *drain(2))
+case("replies: a rejected message", *ASKS[:2], dead_replies(), put("1", headers={"a": 1}), a(1, get()), a(1, reject(1, False)), a(1, passive()),
+     differs="dead-letter-to-a-reply-address")
+case("replies: a message dies again", *ASKS[:2], a(1, declare("q0", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})),
+     dead_replies(), put("1", "q0"), a(1, get("q0")), a(1, reject(1, False)), a(1, get()), a(1, reject(2, False)),
+     differs="dead-letter-to-a-reply-address")
+case("replies: dead letters of a quorum queue", *ASKS[:2], dead_replies(x_queue_type="quorum"), put("1"), Until("q", 1), a(1, get()),
+     a(1, reject(1, False)), a(1, passive()), differs="dead-letter-to-a-reply-address")
+case("replies: dead letters to the address in CC", *ASKS[:2], a(1, declare("dying", arguments={"x-dead-letter-exchange": ""})),
+     a(1, exchange("x", "fanout")), a(1, bind("", "x", "dying")), put("1", "k", "x", headers={"CC": [ASKER]}), a(1, get("dying")),
+     a(1, reject(1, False)), differs="dead-letter-to-a-reply-address")
+case("replies: dead letters to an address that is none any more", *ASKS[:2], dead_replies(), put("1"), a(1, get()), b(1, m.BasicCancel("r")),
+     a(1, reject(1, False)), a(1, passive()))
 
 # --------------------------------------------------------------------------------------------------- quorum queues
 

@@ -17,10 +17,11 @@ import select
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from harebell import errors
 from harebell.client.blocking import connect
@@ -124,14 +125,30 @@ class Confirmed:
 
 
 @dataclass(frozen=True)
+class Learn:
+    """Learn the channel's address for direct replies, from a request of it: steps after this say `address_of` for it.
+
+    Nothing of this is in the trace. The channel consumes replies; it has no confirms and no transaction yet.
+    """
+
+    connection: str
+    channel: int
+
+
+@dataclass(frozen=True)
 class Wait:
     """Time passes, where time is what the script is about."""
 
     seconds: float
 
 
-Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together | Until | Confirmed | Wait
+Step: TypeAlias = Send | Publish | Raw | Drop | Login | Together | Until | Confirmed | Learn | Wait
 Trace: TypeAlias = "dict[str, list[str]]"
+
+
+def address_of(connection: str, channel: int) -> str:
+    """What stands for that channel's address in keys, headers and arguments: each broker makes up its own."""
+    return f"<address of {connection}{channel}>"
 
 
 class Peer:
@@ -155,6 +172,7 @@ class Peer:
         self._committing: set[tuple[str, int]] = set()  # the same of tx.commit: RabbitMQ takes nothing meanwhile
         self._openings: dict[tuple[str, int], int] = {}
         self._published_before: dict[tuple[str, int], int] = {}  # the last step
+        self._addresses: dict[str, str] = {}  # for direct replies, by what stands for them
 
     # -- sending -------------------------------------------------------------------------------------------------
 
@@ -188,6 +206,8 @@ class Peer:
                 while self._unconfirmed.get((step.connection, step.channel)):
                     assert time.monotonic() < deadline, f"no confirm from the broker on port {self._port}"
                     self.read(0.02)
+            case Learn():
+                self._learn(step)
             case Wait():
                 pass  # once for both peers: in `run`
 
@@ -239,6 +259,26 @@ class Peer:
             wire.poll(POLL_SECONDS)
         raise AssertionError(f"the broker on port {self._port} does not come to {step}")
 
+    def _learn(self, step: Learn) -> None:
+        with connect(f"amqp://guest:guest@127.0.0.1:{self._port}/") as connection:
+            channel = connection.channel()
+            queue = channel.queue_declare(exclusive=True).name
+            request = Properties(reply_to="amq.rabbitmq.reply-to")
+            self._wire(step.connection).publish("", queue, b"?", request, channel=step.channel)
+            with channel.consume(queue, no_ack=True) as requests:
+                (delivery,) = requests.receive(1, timeout=PATIENCE)
+        self._addresses[address_of(step.connection, step.channel)] = delivery.properties.reply_to or ""
+
+    def _filled(self, value: Any) -> Any:
+        """The value with addresses in place of what stands for them."""
+        if isinstance(value, str):
+            return self._addresses.get(value, value)
+        if isinstance(value, list):
+            return [self._filled(each) for each in value]
+        if isinstance(value, dict):
+            return {name: self._filled(each) for name, each in value.items()}
+        return value
+
     def _wait_until_gone(self, queue: str) -> None:
         with connect(f"amqp://guest:guest@127.0.0.1:{self._port}/") as connection:
             while True:  # the connection's deadline and the test's end a wait for nothing
@@ -264,9 +304,17 @@ class Peer:
         if isinstance(step, Raw):
             return step.data
         if isinstance(step, Send):
-            return encode_method(step.channel, step.method)
-        method = m.BasicPublish(step.exchange, step.routing_key, mandatory=step.mandatory, immediate=step.immediate)
-        return content_frames(step.channel, method, step.properties, step.body, 131_072)
+            method = step.method
+            if self._addresses and isinstance(method, m.QueueDeclare):
+                method = copy(method)
+                method.queue, method.arguments = self._filled(method.queue), self._filled(method.arguments)
+            return encode_method(step.channel, method)
+        key, properties = self._filled(step.routing_key), step.properties
+        if self._addresses and properties.headers:
+            properties = copy(properties)
+            properties.headers = self._filled(properties.headers)
+        method = m.BasicPublish(step.exchange, key, mandatory=step.mandatory, immediate=step.immediate)
+        return content_frames(step.channel, method, properties, step.body, 131_072)
 
     def _prepare(self, step: Send | Publish) -> Wire:
         """The connection of a step, with its channel open."""

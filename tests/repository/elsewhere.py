@@ -110,7 +110,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/v010/message_commands.py": "broker/v010/test_subscription.py",
     "broker/v010/refusals.py": "broker/v010/test_connection.py",
     "broker/v091/cached_targets.py": "broker/operations/test_statistics.py",
-    "broker/v091/direct_reply_to.py": "broker/v091/test_publisher.py",
     "broker/v091/handshake.py": "broker/auth/test_login.py",
     "broker/v091/link.py": "broker/v091/test_connection.py",
     "broker/v091/topology.py": "differential/test_scripts.py",

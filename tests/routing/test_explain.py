@@ -68,6 +68,16 @@ def test_the_default_exchange(router: Router) -> None:
     assert explain(router, "", ["nope"]).text().endswith("0 of 3 bindings match\nreaches no queue")
 
 
+def test_an_address_for_direct_replies(router: Router) -> None:
+    router.add_address("reply")
+    got = explain(router, "", ["reply", "q2"])
+    assert (
+        got.queues
+        == (Reached("reply", True), Reached("q2", True))
+        == tuple(Reached(name, True) for name in router.route_keys("", ["reply", "q2"]).queues)
+    )
+
+
 def test_an_unknown_exchange(router: Router) -> None:
     with pytest.raises(NotFound):
         explain(router, "nope", ["k"])

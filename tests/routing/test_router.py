@@ -303,6 +303,22 @@ def test_the_default_exchange(router: Router) -> None:
     assert router.route_keys("", ("q2", "nope", "q1", "q2")).queues == ("q2", "q1")
 
 
+def test_an_address_for_direct_replies_is_reached_by_the_default_exchange_alone(router: Router) -> None:
+    router.bind("f", to_queue("q1"), "")
+    queues, bindings, version = tuple(router.queues), len(tuple(router.bindings())), router.version
+    router.add_address("reply")
+    assert router.route("", "reply").queues == ("reply",)
+    assert router.route_keys("", ("q2", "reply", "nope", "reply")).queues == ("q2", "reply")
+    assert router.route_keys("f", ("reply",)).queues == ("q1",)
+    assert (tuple(router.queues), len(tuple(router.bindings()))) == (queues, bindings)
+    with pytest.raises(NotFound, match="no queue 'reply' in vhost"):
+        router.bind("f", to_queue("reply"), "")
+    assert router.version == version
+    router.remove_address("reply")
+    assert router.route("", "reply").queues == ()
+    assert router.version > version
+
+
 def test_queues_come_once_in_the_order_of_bindings(router: Router) -> None:
     for name in ("q3", "q1", "q2"):
         router.bind("f", to_queue(name), "")

@@ -6,7 +6,7 @@ it to sinks. They use the virtual host by `Forwarding` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from harebell.broker.message import Message
@@ -55,6 +55,9 @@ class Forwarding(Protocol):
     def router(self) -> Router: ...
     @property
     def queues(self) -> Mapping[str, Receiver]: ...
+    def receivers(self, names: Sequence[str]) -> tuple[Receiver, ...]:
+        """The queues on a route, and the addresses for direct replies."""
+
     def exchange_sinks(self, route: Route, keys: tuple[str, ...]) -> tuple[Sink, ...]:
         """The exchanges on the route that hold the message: delayed ones and histories."""
 

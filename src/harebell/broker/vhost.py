@@ -419,6 +419,21 @@ class VirtualHost:
             yield
             self._removed(self.router.unbind_some(bindings[start : start + BINDINGS]), user)
 
+    def add_reply_queue(self, queue: Queue) -> None:
+        """Have the default exchange reach a channel's own address."""
+        self.reply_queues[queue.name] = queue
+        self.router.add_address(queue.name)
+
+    def remove_reply_queue(self, queue: Queue) -> None:
+        """Have no route lead to the address any more."""
+        del self.reply_queues[queue.name]
+        self.router.remove_address(queue.name)
+
+    def receivers(self, names: Sequence[str]) -> tuple[Queue, ...]:
+        """The queues on a route, and the channels' own addresses, which are no queues to anybody else."""
+        queues, addresses = self.queues, self.reply_queues
+        return tuple([queues[name] if name in queues else addresses[name] for name in names])
+
     def reply_queue(self, name: str) -> Queue | None:
         """The target of a reply to `name` through the default exchange: a queue, or a channel's own address."""
         return self.queues.get(name) or self.reply_queues.get(name)
@@ -580,7 +595,7 @@ class VirtualHost:
             lambda: whole_message(properties, body),
             lenient=True,
         )
-        sinks = (*(self.queues[name] for name in route.queues), *self.exchange_sinks(route, (routing_key,)))
+        sinks = (*self.receivers(route.queues), *self.exchange_sinks(route, (routing_key,)))
         if not sinks:
             return
         try:

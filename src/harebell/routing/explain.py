@@ -232,13 +232,20 @@ def _visit(at: Exchange, routing_keys: Sequence[str], table: Table) -> _Visit:
         known = {binding.identity: binding for binding in at.bindings()}
         found = [known[binding.identity] for binding in inner.matched(routing_keys, table)]
         return _Visit(at, routing_keys, table, found, trial=False)
+    if isinstance(at, DefaultExchange):
+        return _Visit(at, routing_keys, table, [_implicit(each) for each in at.match(routing_keys, table)], trial=False)
     by_destination: dict[Destination, list[Binding]] = {}
     for binding in at.bindings():
         by_destination.setdefault(binding.destination, []).append(binding)
     chance = at.depends_on is Dependence.CHANCE
     destinations = tuple(by_destination) if chance else at.match(routing_keys, table)
     candidates = [binding for destination in destinations for binding in by_destination[destination]]
-    return _Visit(at, routing_keys, table, candidates, trial=not isinstance(at, DefaultExchange))
+    return _Visit(at, routing_keys, table, candidates, trial=True)
+
+
+def _implicit(destination: Destination) -> Binding:
+    """How the default exchange leads to a queue, or to an address for direct replies."""
+    return Binding("", destination, destination.name, {})
 
 
 def _inner(at: Exchange) -> Exchange:

@@ -2,7 +2,8 @@
 
 Rules (RabbitMQ's; the error texts and their order were probed):
 
-- The default exchange "" reaches every queue by its name and can be neither declared, deleted nor bound. Names that
+- The default exchange "" reaches every queue by its name and can be neither declared, deleted nor bound. It reaches
+  addresses for direct replies by their names too, whatever key of the message it is; these have no binding. Names that
   begin with "amq." are reserved: a client may declare an existing exchange again as it is, but neither create nor
   delete one.
 - A second declaration must agree in type, durable, auto_delete, internal and the argument alternate-exchange.
@@ -53,7 +54,7 @@ COMPARED_ARGUMENTS: Final = ("alternate-exchange",)
 class Route:
     """The route of one message.
 
-    queues      names, each once, in the order in which bindings lead to them
+    queues      names, each once, in the order in which bindings lead to them, addresses for direct replies among them
     cacheable   a message with the same keys has the same route until the table changes; False when the route depends
                 on headers, properties or a random choice
     by_headers  a message with the same keys and headers has the same route, and no exchange on it stores the message
@@ -105,7 +106,7 @@ class Router:
     (`harebell.routing.exchanges.exchange_types`).
     """
 
-    __slots__ = ("_exchanges", "_gone", "_inbound", "_queues", "_types", "version", "vhost")
+    __slots__ = ("_addresses", "_exchanges", "_gone", "_inbound", "_queues", "_types", "version", "vhost")
 
     def __init__(self, vhost: str = "/", *, types: Mapping[str, ExchangeFactory] = EXCHANGE_TYPES) -> None:
         self.vhost = vhost
@@ -113,7 +114,8 @@ class Router:
         self.version = 0
         self._queues: dict[str, None] = {}
         self._gone: set[str] = set()  # forgotten queues that bindings still lead to
-        self._exchanges: dict[str, Exchange] = {"": DefaultExchange(self._queues)}
+        self._addresses: set[str] = set()
+        self._exchanges: dict[str, Exchange] = {"": DefaultExchange(self._queues, self._addresses)}
         self._inbound: dict[Destination, dict[BindingIdentity, Binding]] = {}
         for name, kind, internal in PREDECLARED:
             self.predeclare(name, kind, internal=internal)
@@ -294,6 +296,15 @@ class Router:
             self._gone.add(name)
         self.version += 1
         return bindings
+
+    def add_address(self, name: str) -> None:
+        """Add an address for direct replies. The version stays: nobody has routed to a name that nobody knew."""
+        self._addresses.add(name)
+
+    def remove_address(self, name: str) -> None:
+        """Remove an address for direct replies."""
+        self._addresses.remove(name)
+        self.version += 1
 
     def bind(
         self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None

@@ -163,3 +163,25 @@ def test_a_classic_queue_that_dies_in_the_batch_counts_as_confirmed(client: Clie
     client.engine.send_content(1, m.BasicPublish("", "gone"), Properties(), b"x")
     client.send(1, m.QueueDelete("gone", no_wait=True))
     assert confirms(client) == [("ack", 1, False)]
+
+
+@pytest.mark.parametrize("selected", [m.ConfirmSelect(), m.TxSelect()], ids=lambda method: method.NAME)
+@pytest.mark.parametrize("copies", ["CC", "BCC"])
+@pytest.mark.parametrize("key", ["nonesuch", "transient"])
+def test_a_copy_is_on_disk_before_the_confirm(kit: NodeKit, key: str, copies: str, selected: m.Method) -> None:
+    """The queue in CC or BCC is durable, what the routing key names is not."""
+    client = kit.client()
+    client.declare()
+    client.call(m.QueueDeclare("transient"), m.QueueDeclareOk)
+    client.send(1, selected)
+    kit.run_syncs()
+    client.receive()
+    client.events.clear()
+    client.publish(key, b"1", headers={copies: ["q"]}, delivery_mode=2)
+    if isinstance(selected, m.TxSelect):
+        client.send(1, m.TxCommit())
+    assert client.events == []
+    while not client.events:
+        kit.run_sync()
+        client.receive()
+    assert [type(event) for _, event in client.events] in ([m.BasicAck], [m.TxCommitOk])

@@ -138,11 +138,15 @@ def test_only_a_headers_exchange_minds_x_match() -> None:
 
 def test_default() -> None:
     queues: dict[str, None] = {"q1": None}
-    exchange = DefaultExchange(queues)
+    addresses = {"reply"}
+    exchange = DefaultExchange(queues, addresses)
     assert (exchange.name, exchange.type, exchange.durable) == ("", "direct", True)
     assert tuple(exchange.match(["q1", "q2", "q1"], {})) == (Q1,)
     queues["q2"] = None
     assert tuple(exchange.match(["q2", "q1"], {})) == (Q2, Q1)
+    assert tuple(exchange.match(["reply", "q1", "reply"], {})) == (to_queue("reply"), Q1)
+    addresses.clear()
+    assert tuple(exchange.match(["reply"], {})) == ()
     assert [(b.source, b.destination, b.binding_key, b.arguments) for b in exchange.bindings()] == [
         ("", Q1, "q1", {}),
         ("", Q2, "q2", {}),

@@ -52,11 +52,14 @@ class Trace:
     def published(
         self, channel: Channel, message: Message, keys: tuple[str, ...], properties: Properties, queues: tuple[str, ...]
     ) -> None:
-        """Copy a message that a client published with these keys, and that was routed to these queues."""
+        """Copy a message that a client published with these keys, and that was routed to these queues.
+
+        An address for direct replies is none, as in RabbitMQ.
+        """
         if message.address.exchange == SYSTEM_EXCHANGE and message.address.routing_key == ADMINISTER:
             return
         headers = self._headers(channel, message, keys, properties)
-        headers["routed_queues"] = list(queues)
+        headers["routed_queues"] = [name for name in queues if name in self._vhost.queues]
         self._copy(f"publish.{message.address.exchange}", headers, message)
 
     def delivered(self, channel: Channel, queue: Queue, message: Message, redelivered: bool) -> None:

@@ -15,7 +15,6 @@ from harebell.broker.clients import Channel
 from harebell.broker.counts import AMQP091
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
-from harebell.broker.queues.base import Queue
 from harebell.broker.vhost import VirtualHost
 from harebell.defaults import FRAME_MAX
 from harebell.errors import LocalProtocolError, PreconditionFailed
@@ -68,22 +67,18 @@ def publishing(
     message: Message = Message(address, content)
     if copies or ttl is not None:
         message = MarkedMessage(address, content, keys if copies else None, hidden, ttl=ttl)
-    sinks: tuple[Sink, ...] = tuple(vhost.queues[name] for name in route.queues)
-    reply = vhost.reply_queues.get(routing_key) if not exchange else None
-    if reply is not None:
-        sinks = (reply, *sinks)
+    queues = vhost.receivers(route.queues)
     if vhost.trace is not None:
         vhost.trace.published(_channel(origin, access.user), message, keys, properties, route.queues)
-    queues = tuple(each for each in sinks if isinstance(each, Queue))
     held = vhost.exchange_sinks(route, keys)
     for counts in (vhost.counts, vhost.lasting.publications[AMQP091]):
         counts.publish += 1
         counts.confirm += 1  # the caller is told what became of it, as a client is who publishes with "mandatory"
-        counts.return_unroutable += not sinks and not held
+        counts.return_unroutable += not queues and not held
     vhost.lasting.confirmable[AMQP091] += 1
-    vhost.count_publications(exchange, sinks, 1)
-    accepted = yield from _published(vhost, message, (*sinks, *held), expires=ttl is not None)
-    return Published(bool(sinks or held), accepted, any(queue.stored for queue in queues) or bool(held))
+    vhost.count_publications(exchange, queues, 1)
+    accepted = yield from _published(vhost, message, (*queues, *held), expires=ttl is not None)
+    return Published(bool(queues or held), accepted, any(queue.stored for queue in queues) or bool(held))
 
 
 def check_publication(

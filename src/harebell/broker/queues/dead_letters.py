@@ -70,7 +70,9 @@ class _Letter:
 
     __slots__ = ("keys", "message", "queues", "route")
 
-    def __init__(self, message: MarkedMessage, keys: tuple[str, ...], route: Route, queues: list[Receiver]) -> None:
+    def __init__(
+        self, message: MarkedMessage, keys: tuple[str, ...], route: Route, queues: tuple[Receiver, ...]
+    ) -> None:
         self.message, self.keys, self.route, self.queues = message, keys, route, queues
 
 
@@ -121,7 +123,7 @@ def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> 
         lambda: whole_message(properties, message.content.body),
         lenient=True,
     )
-    queues = [vhost.queues[name] for name in without_cycles(reason, after, route.queues)]
+    queues = vhost.receivers(without_cycles(reason, after, route.queues))
     if not queues and not route.delayed and not route.remembered:
         return None
     source = message.content
@@ -177,10 +179,10 @@ class Obituary:
         self._keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
         self._address = Address(exchange, self._keys[0])
         self._route = router.route_keys(exchange, (self._keys[0],), lenient=True)
-        self.queues: list[Receiver] | None = None
+        self.queues: tuple[Receiver, ...] | None = None
         if self._route.cacheable and not self._route.delayed and not self._route.remembered:
             names = without_cycles(reason, after, self._route.queues)
-            self.queues = [queue.vhost.queues[name] for name in names]
+            self.queues = queue.vhost.receivers(names)
 
     def fits(self, queue: DyingQueue, message: Message, reason: Reason, died: int) -> bool:
         """Whether this obituary is for such a message."""
@@ -197,7 +199,7 @@ class Obituary:
         source = message.content
         content = Content(source.channel, source.method, append_headers(source.frames, self._entries), source.body_size)
         marked = MarkedMessage(self._address, content, self._keys, died=True)
-        return _Letter(marked, self._keys, self._route, self.queues or [])
+        return _Letter(marked, self._keys, self._route, self.queues or ())
 
 
 class _Waiting:

@@ -69,7 +69,7 @@ def reroute(queue: EndingQueue, message: Message) -> None:
         lambda: whole_message(properties, message.content.body),
         lenient=True,
     )
-    queues = [vhost.queues[name] for name in route.queues if name != queue.name]
+    queues = vhost.receivers([name for name in route.queues if name != queue.name])
     if message.ttl is not None:
         for each in queues:
             each.enrich()

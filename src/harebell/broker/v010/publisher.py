@@ -108,14 +108,12 @@ class Target:
         queues: tuple[Sink, ...],
         *,
         per_message: bool = False,
-        direct: tuple[Sink, ...] = (),
         service: Service | None = None,
     ) -> None:
         self.address = Address(command.destination or "", properties.routing_key or "")
-        if service is not None:
-            direct = (*direct, service)
-        self.direct, self.service = direct, service
-        self.queues = (*direct, *queues)
+        self.service = service
+        self.direct: tuple[Sink, ...] = () if service is None else (service,)
+        self.queues = (*self.direct, *queues)
         self.per_message = per_message
         self.stored = per_message or any(queue.stored for queue in queues)
         self.numbered = not per_message and keeps_numbers(queues)
@@ -378,17 +376,15 @@ class Publisher:
         exchange, key = command.destination or "", properties.routing_key or ""
         session.access.publish(exchange, key)
         vhost = session.vhost
-        reply_queue = vhost.reply_queues.get(key) if not exchange else None
-        if reply_queue is not None:
-            target = Target(command, properties, (), direct=(reply_queue,))
-        elif exchange == SYSTEM_EXCHANGE and has_service(session.node, key):
+        if exchange == SYSTEM_EXCHANGE and has_service(session.node, key):
             target = Target(command, properties, (), service=Service(session, key))
         else:
             route = vhost.router.route(exchange, key)
             self._effort += route.effort
-            queues = tuple(vhost.queues[name] for name in route.queues)
             by_message = vhost.router.exchange(exchange).depends_on is Dependence.MESSAGE
-            target = Target(command, properties, queues, per_message=not route.cacheable or by_message)
+            target = Target(
+                command, properties, vhost.receivers(route.queues), per_message=not route.cacheable or by_message
+            )
         if vhost.trace is not None:
             target.per_message, target.plain, target.alike = True, False, False
         if len(self._targets) >= MAX_TARGETS:
@@ -481,7 +477,7 @@ class Publisher:
             route = self._route(target, keys, properties, content)
             if route.effort:
                 self._session.spend(route.effort)
-            queues = (*target.direct, *(vhost.queues[name] for name in route.queues))
+            queues = (*target.direct, *vhost.receivers(route.queues))
             numbered = not route.delayed and not route.remembered and keeps_numbers(queues)
         mark = self._session.survival.mark(number, numbered) if target.stored else b""
         foreign = ForeignContent(content.channel, content.frames, content.body_size, known.form)

@@ -324,7 +324,7 @@ class Channel:
         if not method.no_ack:
             raise PreconditionFailed("reply consumer cannot acknowledge")
         queue = self.replies = ReplyQueue(self.vhost, self.connection)
-        self.vhost.reply_queues[queue.name] = queue
+        self.vhost.add_reply_queue(queue)
         consumer = self._make_consumer(method, queue)
         queue.add_consumer(consumer)
         queue.consumer = consumer
@@ -348,8 +348,7 @@ class Channel:
         self._forget(consumer)
         consumer.queue.remove_consumer(consumer)
         if consumer.queue is self.replies:
-            del self.vhost.reply_queues[self.replies.name]
-            self.vhost.router.version += 1  # publishers with the address in their cache must route again
+            self.vhost.remove_reply_queue(self.replies)
             self.replies = None
 
     def _get(self, method: m.BasicGet) -> None:

@@ -69,9 +69,9 @@ class PublisherChannel(Channel, Protocol):
 class Target:
     """The route of a basic.publish frame, valid until the topology changes.
 
-    `direct` is a reply address or a `service`, which has no binding; the rest of `queues` was routed. `count` is the
-    number of messages that went to exactly these queues since `flush_counts`. Where headers decide, `narrowed` has the
-    targets of messages by the bytes of their headers; None: something else decides too.
+    `direct` is the `service`, where it is for one; the rest of `queues` was routed. `count` is the number of messages
+    that went to exactly these queues since `flush_counts`. Where headers decide, `narrowed` has the targets of messages
+    by the bytes of their headers; None: something else decides too.
     """
 
     __slots__ = (
@@ -86,23 +86,27 @@ class Target:
         queues: tuple[Sink, ...],
         *,
         cacheable: bool = True,
-        direct: tuple[Sink, ...] = (),
         service: Service | None = None,
     ) -> None:
         self.method = method
         self.address = Address(publish.exchange, publish.routing_key)
-        if service is not None:
-            direct = (*direct, service)
-        self.queues = (*direct, *queues)
-        self.direct, self.service = direct, service
+        self.service = service
+        self.direct: tuple[Sink, ...] = () if service is None else (service,)
+        self.queues = (*self.direct, *queues)
         self.mandatory = publish.mandatory
         self.immediate = publish.immediate
         self.per_message = not cacheable  # headers, properties or chance decide, or an exchange holds it
         self.particular = publish.immediate or not self.queues
         self.apart = self.particular or service is not None or len(self.queues) > FEW
         self.stored = any(queue.stored for queue in queues)
-        self.narrowed: dict[bytes, Target] | None = {} if self.per_message and not direct else None
+        self.narrowed: dict[bytes, Target] | None = {} if self.per_message and service is None else None
         self.count = 0
+
+    def is_stored(self, queues: tuple[Sink, ...]) -> bool:
+        """Whether the disk may have to have a message to these queues, which are its own where it has copies."""
+        if self.stored or self.per_message:
+            return True
+        return queues is not self.queues and any(queue.stored for queue in queues)
 
     def flush_counts(self, vhost: VirtualHost) -> int:
         """Add `count` to the counts of the exchange and the queues. Returns it."""
@@ -219,7 +223,7 @@ class Publisher:
             return
         accepted = self.deliver(target, message, queues)
         if self.confirms is not None:
-            self.confirms.add(accepted, target.stored or target.per_message)
+            self.confirms.add(accepted, target.is_stored(queues))
         if len(queues) > FEW:
             self._connection.spend(len(queues))
 
@@ -299,16 +303,12 @@ class Publisher:
             raise CommandInvalid(f"{publish.NAME} from a client")
         vhost = self._connection.vhost
         self._connection.access.publish(publish.exchange, publish.routing_key)
-        reply_queue = vhost.reply_queues.get(publish.routing_key) if not publish.exchange else None
-        if reply_queue is not None:
-            target = Target(content.method, publish, (), direct=(reply_queue,))
-        elif publish.exchange == SYSTEM_EXCHANGE and has_service(self._connection.node, publish.routing_key):
+        if publish.exchange == SYSTEM_EXCHANGE and has_service(self._connection.node, publish.routing_key):
             target = Target(content.method, publish, (), service=Service(self._connection, publish.routing_key))
         else:
             route = vhost.router.route(publish.exchange, publish.routing_key)
             self._effort += route.effort
-            queues = tuple(vhost.queues[name] for name in route.queues)
-            target = Target(content.method, publish, queues, cacheable=route.cacheable)
+            target = Target(content.method, publish, vhost.receivers(route.queues), cacheable=route.cacheable)
             if vhost.router.exchange(publish.exchange).depends_on is Dependence.MESSAGE:
                 target.narrowed = None
         if vhost.trace is not None:
@@ -334,7 +334,7 @@ class Publisher:
         if not route.by_headers or not isinstance(publish, BasicPublish):
             target.narrowed = None
             return target
-        queues = tuple(self._connection.vhost.queues[name] for name in route.queues)
+        queues = self._connection.vhost.receivers(route.queues)
         known = narrowed[headers] = Target(target.method, publish, queues)
         return known
 
@@ -381,7 +381,7 @@ class Publisher:
             keys = (target.address.routing_key, *copies)
             route = self._route(target, keys, properties, content)
             self.spend_effort()
-            queues = (*target.direct, *(self._connection.vhost.queues[name] for name in route.queues))
+            queues = (*target.direct, *self._connection.vhost.receivers(route.queues))
         if "BCC" in headers:
             properties.headers = {name: value for name, value in headers.items() if name != "BCC"}
             rewritten = True

@@ -115,7 +115,7 @@ class Transactions:
                 )
             except AmqpError as error:
                 refusal = refusal or error
-            stored |= target.stored or target.per_message
+            stored |= target.is_stored(queues)
             if number % STEP == 0:
                 batch.relieve()
                 yield

@@ -20,7 +20,7 @@ An exchange does not check that a destination exists.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
@@ -309,15 +309,16 @@ class HeadersExchange(Exchange):
 class DefaultExchange(Exchange):
     """The nameless exchange, to which every queue is bound by its own name; no other binding is possible.
 
-    `queues` has the vhost's queue names as its keys. It is the router's own dict, so that new queues are in it at once.
+    It reaches addresses for direct replies too, without a binding. `queues` has the vhost's queue names as its keys,
+    `addresses` has the addresses. They are the router's own, so that new names are in them at once.
     """
 
     TYPE = "direct"
 
-    __slots__ = ("_queues",)
+    __slots__ = ("_addresses", "_queues")
 
-    def __init__(self, queues: Mapping[str, None]) -> None:
-        self._queues = queues
+    def __init__(self, queues: Mapping[str, None], addresses: Set[str]) -> None:
+        self._queues, self._addresses = queues, addresses
         super().__init__("", durable=True)
 
     def bindings(self) -> Iterator[Binding]:
@@ -325,7 +326,8 @@ class DefaultExchange(Exchange):
         return (Binding("", to_queue(name), name, {}) for name in tuple(self._queues))
 
     def match(self, routing_keys: Sequence[str], table: Table) -> Sequence[Destination]:
-        return tuple(dict.fromkeys(to_queue(key) for key in routing_keys if key in self._queues))
+        queues, addresses = self._queues, self._addresses
+        return tuple(dict.fromkeys(to_queue(key) for key in routing_keys if key in queues or key in addresses))
 
     def _begin(self) -> None:
         """Nothing: the queue names are the index."""
