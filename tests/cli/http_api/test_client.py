@@ -75,6 +75,21 @@ def test_nobody_answers() -> None:
         api.get("overview")
 
 
+def test_a_name_that_is_empty_is_not_the_list() -> None:
+    with HttpApi(parse_address("http://127.0.0.1:1")) as api:
+        for path in (("queues", "/", ""), ("queues", "", "q"), ("users", "")):
+            with pytest.raises(InvalidArgument, match=f"a name is empty: /api/{path[0]} "):
+                api.delete(*path)
+
+
+def test_a_host_that_dns_could_not_have() -> None:
+    with (
+        HttpApi(parse_address("http://a..b")) as api,
+        pytest.raises(NoAnswer, match=r"no HTTP API answers at http://a\.\.b"),
+    ):
+        api.get("overview")
+
+
 async def test_tls() -> None:
     async with Broker(port=None, tls=TLS, tls_port=0) as broker, Management(broker, port=None, tls_port=0) as own:
         address = parse_address(f"https://localhost:{own.tls_port}")

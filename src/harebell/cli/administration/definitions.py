@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from harebell.cli.administration.requests import Target, ask
 from harebell.cli.terminal.output import say, say_json
+from harebell.cli.validators import file_name
 from harebell.errors import InvalidArgument
 from harebell.routing.definitions import parse_definitions
 
@@ -22,7 +23,12 @@ OneVhost = Annotated[str | None, Parameter(help="Only this virtual host's part, 
 
 def export(
     file: Annotated[
-        str, Parameter(help="The file to write, readable for you alone; -: standard output.", allow_leading_hyphen=True)
+        str,
+        Parameter(
+            validator=file_name,
+            help="The file to write, readable for you alone; -: standard output.",
+            allow_leading_hyphen=True,
+        ),
     ] = "-",
     *,
     vhost: OneVhost = None,
@@ -41,7 +47,9 @@ def export(
 
 
 def import_(
-    file: Annotated[str, Parameter(help="The file; -: standard input.", allow_leading_hyphen=True)],
+    file: Annotated[
+        str, Parameter(validator=file_name, help="The file; -: standard input.", allow_leading_hyphen=True)
+    ],
     *,
     vhost: Annotated[
         str | None, Parameter(help="Put exchanges, queues, bindings, policies and parameters there, and nothing else.")

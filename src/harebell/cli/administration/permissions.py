@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import Target, Vhost, View, ask, say, show
+from harebell.cli.validators import maybe_empty
 
 __all__ = ["clear", "clear_topic", "list_topic", "listed", "set_", "set_topic"]
 
@@ -27,9 +28,13 @@ def listed(
 def set_(
     user: User,
     *,
-    configure: Annotated[str, Parameter(help="Names that the user may declare and delete.")] = ".*",
-    write: Annotated[str, Parameter(help="Names that the user may publish and bind to.")] = ".*",
-    read: Annotated[str, Parameter(help="Names that the user may consume and bind from.")] = ".*",
+    configure: Annotated[
+        str, Parameter(validator=maybe_empty, help="Names that the user may declare and delete.")
+    ] = ".*",
+    write: Annotated[str, Parameter(validator=maybe_empty, help="Names that the user may publish and bind to.")] = ".*",
+    read: Annotated[
+        str, Parameter(validator=maybe_empty, help="Names that the user may consume and bind from.")
+    ] = ".*",
     vhost: Vhost = "/",
     target: Target | None = None,
 ) -> int:
@@ -56,8 +61,8 @@ def set_topic(
     user: User,
     exchange: Exchange,
     *,
-    write: Annotated[str, Parameter(help="Routing keys that the user may publish with.")] = ".*",
-    read: Annotated[str, Parameter(help="Routing keys that the user may bind with.")] = ".*",
+    write: Annotated[str, Parameter(validator=maybe_empty, help="Routing keys that the user may publish with.")] = ".*",
+    read: Annotated[str, Parameter(validator=maybe_empty, help="Routing keys that the user may bind with.")] = ".*",
     vhost: Vhost = "/",
     target: Target | None = None,
 ) -> int:

@@ -31,7 +31,7 @@ from harebell.cli.server.options import read_settings
 from harebell.cli.server.plugins import load_plugins
 from harebell.cli.server_name import server_name
 from harebell.cli.terminal.output import say
-from harebell.cli.validators import Seconds
+from harebell.cli.validators import Seconds, file_name
 from harebell.client.blocking import Connection, connect
 from harebell.client.messages import Message
 from harebell.client.servers import product_of
@@ -90,7 +90,9 @@ AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.
 Vhost = Annotated[str, Parameter(help="The virtual host.")]
 Password = Annotated[
     str | None,
-    Parameter(help="File whose first line is the password; -: standard input.", allow_leading_hyphen=True),
+    Parameter(
+        validator=file_name, help="File whose first line is the password; -: standard input.", allow_leading_hyphen=True
+    ),
 ]
 
 

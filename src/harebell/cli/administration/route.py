@@ -14,6 +14,7 @@ from harebell.broker.forwarding import ROUTABLE_PROPERTIES
 from harebell.broker.plugins import Plugins
 from harebell.cli.administration.requests import Target, Vhost, ask
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import maybe_empty
 from harebell.errors import InvalidArgument
 from harebell.routing import parse_definitions
 from harebell.routing.exchanges.hashing import HASH_PROPERTIES
@@ -28,10 +29,15 @@ NUMBERS: Final = {"timestamp": "seconds since 1970", "priority": "a number", "de
 
 
 def explain_(
-    exchange: Annotated[str, Parameter(help="The exchange that the message is published to; '' is the default one.")],
-    routing_key: Annotated[str, Parameter(help="Its routing key.")] = "",
+    exchange: Annotated[
+        str,
+        Parameter(validator=maybe_empty, help="The exchange that the message is published to; '' is the default one."),
+    ],
+    routing_key: Annotated[str, Parameter(validator=maybe_empty, help="Its routing key.")] = "",
     *,
-    copy: Annotated[tuple[str, ...], Parameter(help="A routing key of CC or BCC; repeatable.")] = (),
+    copy: Annotated[
+        tuple[str, ...], Parameter(validator=maybe_empty, help="A routing key of CC or BCC; repeatable.")
+    ] = (),
     header: Annotated[
         tuple[str, ...], Parameter(help="NAME=VALUE, a header; VALUE is JSON, or text as it is; repeatable.")
     ] = (),
@@ -41,7 +47,9 @@ def explain_(
     definitions: Annotated[
         Path | None, Parameter(help="A definitions file to route by, in place of a broker's definitions.")
     ] = None,
-    body: Annotated[str, Parameter(help="Its body, for exchanges of plug-ins that route by it.")] = "",
+    body: Annotated[
+        str, Parameter(validator=maybe_empty, help="Its body, for exchanges of plug-ins that route by it.")
+    ] = "",
     vhost: Vhost = "/",
     target: Target | None = None,
 ) -> int:

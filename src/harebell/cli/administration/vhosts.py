@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import Target, View, ask, say, show
+from harebell.cli.validators import maybe_empty
 from harebell.errors import InvalidArgument
 
 __all__ = ["add", "delete", "listed", "set_limits"]
@@ -23,7 +24,9 @@ def listed(*, view: View | None = None, target: Target | None = None) -> int:
 def add(
     name: Name,
     *,
-    description: Annotated[str | None, Parameter(help="The purpose of the virtual host.")] = None,
+    description: Annotated[
+        str | None, Parameter(validator=maybe_empty, help="The purpose of the virtual host.")
+    ] = None,
     tag: Annotated[tuple[str, ...], Parameter(help="Any word; repeatable.")] = (),
     default_queue_type: Annotated[
         str | None, Parameter(help="classic, quorum or stream: for declarations without a queue type.")

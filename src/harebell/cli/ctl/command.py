@@ -20,7 +20,7 @@ from harebell.cli.ctl.limits import LIMITS
 from harebell.cli.ctl.lists import LISTS, list_objects
 from harebell.cli.ctl.parameters import PARAMETERS
 from harebell.cli.http_api.target import HttpTarget, connect_to
-from harebell.cli.validators import Seconds
+from harebell.cli.validators import Seconds, maybe_empty
 
 __all__ = ["KNOWN", "harebellctl"]
 
@@ -59,7 +59,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 
 def harebellctl(
     command: Annotated[str, Parameter(help=f"One of {', '.join(sorted(KNOWN))}.")],
-    *arguments: Annotated[str, Parameter(help="What the command takes; columns, for lists.")],
+    *arguments: Annotated[str, Parameter(validator=maybe_empty, help="What the command takes; columns, for lists.")],
     vhost: Annotated[str | None, Parameter(name=["--vhost", "-p"], help="The virtual host. [default: /]")] = None,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="Only results.")] = False,
     silent: Annotated[
@@ -83,8 +83,8 @@ def harebellctl(
         bool,
         Parameter(name="--global", negative=(), help="Of close_all_connections and lists of limits: all of them."),
     ] = False,
-    description: Annotated[str | None, Parameter(help="Of add_vhost.")] = None,
-    tags: Annotated[str | None, Parameter(help="Of add_vhost, with commas.")] = None,
+    description: Annotated[str | None, Parameter(validator=maybe_empty, help="Of add_vhost.")] = None,
+    tags: Annotated[str | None, Parameter(validator=maybe_empty, help="Of add_vhost, with commas.")] = None,
     default_queue_type: Annotated[str | None, Parameter(help="Of add_vhost.")] = None,
     within: Annotated[int | None, Parameter(help="Of check_certificate_expiration. [default: 4]")] = None,
     unit: Annotated[

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from harebell.cli.main import INTERRUPTED, fail, in_words
+from harebell.cli.main import INTERRUPTED, fail, in_words, wrong_argument
 from harebell.cli.terminal.output import say, standard_streams
 from harebell.cli.validators import plausible
 from harebell.errors import HarebellError, InvalidArgument
@@ -49,7 +49,7 @@ def _run(given: list[str]) -> None:
     try:
         sys.exit(app(given, exit_on_error=False, print_error=False))
     except CycloptsError as error:
-        _end(f"Error (argument validation): {' '.join(str(error).split())}", USAGE)
+        _end(f"Error (argument validation): {wrong_argument(error)}", USAGE)
     except (WrongUsage, InvalidArgument) as error:
         _end(f"Error (argument validation): {error}", USAGE)
     except Failed as error:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
+from harebell.cli.validators import in_utf8
 from harebell.errors import InvalidArgument
 
 __all__ = ["Address", "parse_address"]
@@ -43,6 +44,8 @@ def parse_address(url: str) -> Address:
     An amqp URL is that of a broker whose HTTP API is on the same host, on port 15672 (amqps: 15671). InvalidArgument
     when it is none of these.
     """
+    if not in_utf8(url):  # the environment may have any bytes
+        raise InvalidArgument("the URL has no UTF-8 form: write other bytes as %XX")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -62,5 +65,5 @@ def parse_address(url: str) -> Address:
         tls=parts.scheme in ("https", "amqps"),
         user=unquote(parts.username) if parts.username is not None else "guest",
         password=unquote(parts.password or "") if parts.username is not None else "guest",
-        prefix=parts.path.rstrip("/").removesuffix("/api") if of_http else "",
+        prefix=quote(parts.path.rstrip("/").removesuffix("/api"), safe="/%") if of_http else "",
     )

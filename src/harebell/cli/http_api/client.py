@@ -96,7 +96,9 @@ class HttpApi:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The JSON of an answer; None where it has no body. Raises RequestFailed."""
+        """The JSON of an answer; None where it has no body. Raises RequestFailed, and InvalidArgument for no name."""
+        if "" in path:  # a path that ends with / is that of the list
+            raise InvalidArgument(f"a name is empty: /api/{path[0]} has nothing of that name")
         target = f"{self.address.prefix}/api/" + "/".join(quote(part, safe="") for part in path)
         wanted = {name: value for name, value in (query or {}).items() if value is not None}
         if wanted:
@@ -124,7 +126,7 @@ class HttpApi:
                     again = False
                     continue
                 raise NoAnswer(f"{self.address.peer} closed the connection without an answer: {START}") from error
-            except (HTTPException, OSError) as error:
+            except (HTTPException, OSError, UnicodeError) as error:  # the last for a host that DNS could not have
                 self.close()
                 raise self._no_answer(error) from error
             if len(answer) > MOST_BYTES:

@@ -11,12 +11,13 @@ from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
 from harebell.cli.objects.lookup import Arguments, InVhost, Vhost, columns_in, find, listed_in, pairs
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import maybe_empty
 
 __all__ = ["declare", "delete", "listed"]
 
 Source = Annotated[str, Parameter(help="The exchange that messages come from.")]
 Destination = Annotated[str, Parameter(help="The queue, or with --to-exchange the exchange, that they go to.")]
-Key = Annotated[str, Parameter(help="The binding key.")]
+Key = Annotated[str, Parameter(validator=maybe_empty, help="The binding key.")]
 ToExchange = Annotated[bool, Parameter(negative=(), help="The destination is an exchange.")]
 
 COLUMNS: Final = ("vhost", "source", "destination", "destination_type", "routing_key", "arguments")
@@ -24,7 +25,9 @@ COLUMNS: Final = ("vhost", "source", "destination", "destination_type", "routing
 
 def listed(
     *,
-    source: Annotated[str | None, Parameter(help="Only from this exchange; '' is the default one.")] = None,
+    source: Annotated[
+        str | None, Parameter(validator=maybe_empty, help="Only from this exchange; '' is the default one.")
+    ] = None,
     destination: Annotated[str | None, Parameter(help="Only to the queue or exchange of this name.")] = None,
     vhost: InVhost = None,
     view: View | None = None,

@@ -10,6 +10,7 @@ from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_one, show_rows
 from harebell.cli.objects.lookup import AsJson, find, trying
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import maybe_empty
 
 __all__ = ["close", "listed", "shown"]
 
@@ -33,7 +34,7 @@ def shown(name: Name, *, json: AsJson = False, target: HttpTarget | None = None)
 def close(
     name: Name,
     *,
-    reason: Annotated[str | None, Parameter(help="What the client reads as the reason.")] = None,
+    reason: Annotated[str | None, Parameter(validator=maybe_empty, help="What the client reads as the reason.")] = None,
     target: HttpTarget | None = None,
 ) -> int:
     """Close a connection; its client may connect again."""

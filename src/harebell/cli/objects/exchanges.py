@@ -10,6 +10,7 @@ from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_one, show_rows
 from harebell.cli.objects.lookup import Arguments, AsJson, InVhost, Vhost, columns_in, find, listed_in, pairs, trying
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import maybe_empty
 
 __all__ = ["declare", "delete", "listed", "shown"]
 
@@ -29,7 +30,13 @@ def listed(*, vhost: InVhost = None, view: View | None = None, target: HttpTarge
         return show_rows(lambda: listed_in(api, "exchanges", vhost), columns_in(vhost, COLUMNS), view)
 
 
-def shown(name: Name, *, vhost: Vhost = "/", json: AsJson = False, target: HttpTarget | None = None) -> int:
+def shown(
+    name: Annotated[str, Parameter(validator=maybe_empty, help="The exchange.")],
+    *,
+    vhost: Vhost = "/",
+    json: AsJson = False,
+    target: HttpTarget | None = None,
+) -> int:
     """Show an exchange: its type, arguments, policy and counts. '' is the default exchange."""
     with connect_to(target) as api:
         return show_one(find(api, "exchange", name or DEFAULT, vhost), as_json=json)

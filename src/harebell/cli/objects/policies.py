@@ -10,6 +10,7 @@ from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_one, show_rows
 from harebell.cli.objects.lookup import AsJson, InVhost, Vhost, columns_in, find, listed_in, pairs, trying
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import maybe_empty
 from harebell.errors import InvalidArgument
 
 __all__ = ["clear", "listed", "set_", "shown"]
@@ -40,7 +41,7 @@ def shown(
 
 def set_(
     name: Name,
-    pattern: Annotated[str, Parameter(help="A regular expression, searched for in names.")],
+    pattern: Annotated[str, Parameter(validator=maybe_empty, help="A regular expression, searched for in names.")],
     *,
     define: Annotated[
         tuple[str, ...],

@@ -140,8 +140,10 @@ def redrive(
     name: Annotated[str, Parameter(help="The queue that has the dead letters.")],
     *,
     count: Annotated[int, Parameter(help="At most so many dead letters.")] = 100,
-    reason: Annotated[str, Parameter(help="Only those that died so: rejected, expired, maxlen, delivery_limit.")] = "",
-    origin: Annotated[str, Parameter(name="--from", help="Only those that died in this queue.")] = "",
+    reason: Annotated[
+        str | None, Parameter(help="Only those that died so: rejected, expired, maxlen, delivery_limit.")
+    ] = None,
+    origin: Annotated[str | None, Parameter(name="--from", help="Only those that died in this queue.")] = None,
     yes: Yes = False,
     vhost: Vhost = "/",
     target: HttpTarget | None = None,
@@ -156,7 +158,7 @@ def redrive(
             raise InvalidArgument(f"a dry run looks at {REDRIVEN:,} dead letters at most: give --count {REDRIVEN}")
         while count > 0:
             limit = min(count, REDRIVEN)
-            body = {"limit": limit, "dry_run": not yes, "reason": reason, "from": origin}
+            body = {"limit": limit, "dry_run": not yes, "reason": reason or "", "from": origin or ""}
             done = api.post("queues", vhost, name, "redrive", body=body)
             queues.update(done["queues"])
             left = Counter(done["left"])

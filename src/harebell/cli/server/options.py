@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
+from harebell.cli.validators import any_text
 from harebell.config import CONFIG_VARIABLE, OPTIONS, Option, Settings, config_file, load
 
 __all__ = ["read_settings", "with_options"]
@@ -26,7 +27,7 @@ def with_options(command: C) -> C:
 
 
 def _parameter(name: str, kind: Any, about: str) -> inspect.Parameter:
-    annotation = Annotated[kind | None, Parameter(help=about, show_default=False)]
+    annotation = Annotated[kind | None, Parameter(validator=any_text, help=about, show_default=False)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 

@@ -18,7 +18,7 @@ from harebell.cli.html.page import clip
 from harebell.cli.spark.checks import asked_queue, check_exchange, check_output
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
 from harebell.cli.terminal.output import say
-from harebell.cli.validators import Number
+from harebell.cli.validators import Number, file_name, maybe_empty
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def deadletters(
     ticket: Annotated[
         str | None, Parameter(help="The name of what --take drains; one that exists is read again.")
     ] = None,
-    spool: Annotated[str | None, Parameter(help="The folder that --take drains into.")] = None,
+    spool: Annotated[str | None, Parameter(validator=file_name, help="The folder that --take drains into.")] = None,
     top: Annotated[int, Parameter(help="How many origins and payload patterns.", validator=Number(gte=1))] = 20,
     report: ReportFile = None,
     json_file: JsonFile = None,
@@ -88,8 +88,8 @@ def deadletters(
         Literal["exchange", "queue"],
         Parameter(help="Back to the exchange, so to all queues bound to it again; or only to the queue they died in."),
     ] = "exchange",
-    to_exchange: Annotated[str | None, Parameter(help="To this exchange instead.")] = None,
-    to_key: Annotated[str | None, Parameter(help="With this routing key instead.")] = None,
+    to_exchange: Annotated[str | None, Parameter(validator=maybe_empty, help="To this exchange instead.")] = None,
+    to_key: Annotated[str | None, Parameter(validator=maybe_empty, help="With this routing key instead.")] = None,
     max_redrives: Annotated[
         int,
         Parameter(help="Leave out messages that were sent back so often already.", validator=Number(gte=1)),

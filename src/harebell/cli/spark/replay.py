@@ -15,7 +15,7 @@ from harebell.cli.spark.checks import check_broker, check_exchange, check_period
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
-from harebell.cli.validators import Number
+from harebell.cli.validators import Number, maybe_empty
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class Chosen:
     )
     until: Annotated[datetime | None, Parameter(help="Up to this time, not included.")] = None
     queue: Annotated[tuple[str, ...], Parameter(negative=(), help="From this queue; may be repeated.")] = ()
-    key: Annotated[str | None, Parameter(help="A topic pattern for the routing key: orders.*.eu, orders.#")] = None
+    key: Annotated[
+        str | None, Parameter(validator=maybe_empty, help="A topic pattern for the routing key: orders.*.eu, orders.#")
+    ] = None
     header: Annotated[tuple[str, ...], Parameter(negative=(), help="A header, as NAME=VALUE; may be repeated.")] = ()
     where: Annotated[str | None, Parameter(help="A SQL condition: \"priority > 3 AND type = 'order'\".")] = None
     limit: Annotated[int | None, Parameter(help="The first so many.", validator=AT_LEAST_ONE)] = None
@@ -63,8 +65,10 @@ class Chosen:
 class How:
     """The options that say where to publish, and how fast."""
 
-    to_exchange: Annotated[str | None, Parameter(help='To this exchange; "" is the default one.')] = None
-    to_key: Annotated[str | None, Parameter(help="With this routing key.")] = None
+    to_exchange: Annotated[
+        str | None, Parameter(validator=maybe_empty, help='To this exchange; "" is the default one.')
+    ] = None
+    to_key: Annotated[str | None, Parameter(validator=maybe_empty, help="With this routing key.")] = None
     mandatory: Annotated[bool, Parameter(help="Fail when a message reaches no queue.")] = True
     rate: Annotated[float | None, Parameter(help="At most so many messages a second.", validator=POSITIVE)] = None
     speed: Annotated[str | None, Parameter(help="So many times the original speed: 1x, 10x.")] = None

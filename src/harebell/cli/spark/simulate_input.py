@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 
 from harebell.cli.spark.checks import asked_queue
+from harebell.cli.validators import maybe_empty
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ class Messages:
     hours: Annotated[float, Parameter(help="How long a profile's traffic lasts.")] = 1.0
     scale: Annotated[float, Parameter(help="Multiplies the messages of a profile.")] = 1.0
     where: Annotated[str | None, Parameter(help="Only messages for which this SQL condition holds.")] = None
-    exchange: Annotated[str | None, Parameter(help="The exchange of messages that do not name one.")] = None
+    exchange: Annotated[
+        str | None, Parameter(validator=maybe_empty, help="The exchange of messages that do not name one.")
+    ] = None
     window: Annotated[
         float | None,
         Parameter(

@@ -22,6 +22,7 @@ from harebell.cli.spark.checks import check_broker
 from harebell.cli.terminal.consoles import new_console
 from harebell.cli.terminal.display import Display
 from harebell.cli.terminal.log_file import logging_into, stderr_into, tail
+from harebell.cli.validators import file_name
 from harebell.errors import HarebellError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ ReportFile = Annotated[Path | None, Parameter(help="Write an HTML page to this f
 JsonFile = Annotated[
     str | None,
     Parameter(
-        name="--json", allow_leading_hyphen=True, help="Write everything as JSON to this file; - is standard output."
+        name="--json",
+        allow_leading_hyphen=True,
+        validator=file_name,
+        help="Write everything as JSON to this file; - is standard output.",
     ),
 ]
 """The option `--json` of a job, whose parameter is `json_file`."""

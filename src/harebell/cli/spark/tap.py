@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from harebell.cli.spark.spark_job import DEFAULT_URL, Url
 from harebell.cli.terminal.output import say
-from harebell.cli.validators import Number, Seconds
+from harebell.cli.validators import Number, Seconds, maybe_empty
 from harebell.spark.streams.tap import tap as put_tap
 
 __all__ = ["tap"]
@@ -19,7 +19,10 @@ def tap(
     *,
     url: Url = DEFAULT_URL,
     exchange: Annotated[str | None, Parameter(help="Tap this exchange instead of a queue.")] = None,
-    key: Annotated[tuple[str, ...], Parameter(negative=(), help="Binding key for --exchange; may be repeated.")] = (),
+    key: Annotated[
+        tuple[str, ...],
+        Parameter(validator=maybe_empty, negative=(), help="Binding key for --exchange; may be repeated."),
+    ] = (),
     stream: Annotated[str | None, Parameter(help="Name of the stream queue. [default: QUEUE.tap]")] = None,
     max_age: Annotated[str, Parameter(help="How long the stream retains messages: 12h, 7D, ...; 'forever'.")] = "7D",
     max_bytes: Annotated[

@@ -16,7 +16,7 @@ from harebell.cli.spark.checks import asked_queue, check_broker, check_output, c
 from harebell.cli.spark.deadletters import table
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
 from harebell.cli.terminal.output import say
-from harebell.cli.validators import Number
+from harebell.cli.validators import Number, file_name, maybe_empty
 from harebell.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def traffic(
     ticket: Annotated[
         str | None, Parameter(help="The name of what --take drains; one that exists is read again.")
     ] = None,
-    spool: Annotated[str | None, Parameter(help="The folder that --take drains into.")] = None,
+    spool: Annotated[str | None, Parameter(validator=file_name, help="The folder that --take drains into.")] = None,
     by: Annotated[
         Literal["exchange", "pattern", "queue"],
         Parameter(help="What windows, silences and unusual hours are grouped by."),
@@ -52,7 +52,10 @@ def traffic(
         str | None, Parameter(help="Length of a window: 1s, 1m, 1h; left out: one that suits the data.")
     ] = None,
     pattern: Annotated[
-        tuple[str, ...], Parameter(help="An AMQP topic pattern of routing keys; may be repeated, the first counts.")
+        tuple[str, ...],
+        Parameter(
+            validator=maybe_empty, help="An AMQP topic pattern of routing keys; may be repeated, the first counts."
+        ),
     ] = (),
     words: Annotated[
         int, Parameter(help="Without --pattern: the first words of the key.", validator=Number(gte=1))

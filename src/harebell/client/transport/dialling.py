@@ -128,7 +128,7 @@ async def _open(
     except TimeoutError as error:
         core.dismiss()
         raise errors.DeadlineExceeded(f"{parameters.peer}: no connection within {timeout:g} s, {core.stage}") from error
-    except OSError as error:  # a refused TLS certificate too
+    except (OSError, UnicodeError) as error:  # a refused TLS certificate too, and a host that DNS could not have
         core.dismiss()
         hint = ": no TLS on this port? use amqp://" if getattr(error, "reason", None) in NO_TLS else ""
         raise errors.ConnectionLost(f"{parameters.peer} cannot be reached: {error}{hint}") from error
