@@ -229,6 +229,24 @@ def test_a_text_that_is_not_utf8_is_refused(path: tuple[str, ...], run: Command,
                 assert result.output == ""
 
 
+LISTS: Final = [path for path in COMMANDS if path[-1] == "list" and path != ("spark", "spool", "list")]
+
+
+@pytest.mark.parametrize("path", LISTS, ids=" ".join)
+def test_columns_of_lists(path: tuple[str, ...], run: Command) -> None:
+    """A column is one of this list, and the virtual host has a name, whether it is shown or not."""
+    rows = run(*path, "--json").json
+    for each in ("nope", "recv_oct_details.rate.x", "message_stats.nope"):
+        for option in ("--columns", "--sort"):
+            refused = run(*path, option, each)
+            assert (refused.status, refused.output) == ((1, "") if rows else (0, refused.output))
+            assert ("no column '" in refused.error) == bool(rows)
+    if any(each.names[0] == "--vhost" for each in COMMANDS[path].assemble_argument_collection() if each.names):
+        found = run(*path, "--vhost", "/", "--columns", "vhost", "--json").json
+        assert all(each == {"vhost": "/"} for each in found)
+        assert bool(found) == any(each.get("vhost", "/") == "/" for each in rows)
+
+
 @pytest.mark.parametrize("variable", ["HAREBELL_URL", "HAREBELL_HTTP_URL"])
 @pytest.mark.parametrize("url", ["amqp://guest:s3cr3t\udcff@127.0.0.1/", "http://s3cr3t\udcff", "amqp://h/\udcff"])
 @pytest.mark.parametrize("path", [("queues", "list"), ("users", "list"), ("ping",), ("route", "explain", "x")])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from harebell.cli.http_api.failures import NoAnswer
 from harebell.cli.listing import View, cell, show_one, show_rows, value_at
+from harebell.errors import InvalidArgument
 
 
 @pytest.mark.parametrize(("value", "text"), [
@@ -31,8 +34,50 @@ def test_mixed_values_have_an_order(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_figures_may_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
     view = View(columns="name,message_stats.ack", json=True)
-    assert show_rows(lambda: [{"name": "q"}], ("name",), view) == 0
+    assert show_rows(lambda: [{"name": "q"}], ("name", "message_stats.publish"), view) == 0
     assert '"message_stats.ack": null' in capsys.readouterr().out
+
+
+ROWS = [
+    {
+        "name": "q",
+        "vhost": "/",
+        "queue": {"name": "q"},
+        "arguments": {},
+        "tags": [],
+        "state": "up",
+        "message_stats": {},
+    },
+    {"name": "r", "vhost": "v", "queue": {"name": "r"}, "arguments": {}, "tags": [], "state": "up"},
+]
+COLUMNS = ("vhost", "name", "queue.name", "message_stats.ack_details.rate")
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [("channel", "there are arguments, message_stats, name, queue"), ("nam", "did you mean 'name'"),
+     ("queue.nope", "did you mean 'queue.name'"), ("state.nope", "there are no parts of it"), ("in/s", "there are"),
+     ("message_stats.nope", "did you mean"), ("message_stats.ack.rate", "there are no"), ("queue.name.x", "there are"),
+     ("message_stats.ack_details.rate.x", "did you mean"), ("tags.x", None), ("arguments.x", None),
+     ("message_stats", None),
+     ("message_stats.ack", None), ("ack/s", None), ("queue", None), ("vhost", None), ("queue.name", None)],
+)  # fmt: skip
+def test_columns_of_this_list(named: str, says: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    for view in (View(columns=f"name,{named}"), View(sort=named), View(columns=named, json=True)):
+        if says is None:
+            assert show_rows(lambda: ROWS, COLUMNS, view) == 0
+        else:
+            with pytest.raises(InvalidArgument, match=f"no column '{re.escape(named)}': {says}"):
+                show_rows(lambda: ROWS, COLUMNS, view)
+        assert show_rows(list, COLUMNS, view) == 0  # nobody knows what objects would have
+    capsys.readouterr()
+
+
+def test_a_column_that_is_not_shown_may_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rows(lambda: ROWS, COLUMNS, None, without=("vhost",))
+    assert "vhost" not in capsys.readouterr().out
+    show_rows(lambda: ROWS, COLUMNS, View(columns="vhost,queue", json=True), without=("vhost",))
+    assert json.loads(capsys.readouterr().out) == [{"vhost": "/", "queue": "q"}, {"vhost": "v", "queue": "r"}]
 
 
 def test_one_object(capsys: pytest.CaptureFixture[str]) -> None:

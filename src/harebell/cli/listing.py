@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from time import sleep
@@ -47,9 +47,21 @@ TITLES: Final[Mapping[str, str]] = {
     "queue.vhost": "vhost",
     "channel_details.name": "channel",
     "client_properties.product": "client",
-    "source_vhost": "vhost",
 }
-"""Paths whose titles are shorter than they are. --columns and --sort take a title too."""
+"""Paths whose titles are shorter than they are. --columns and --sort take the titles of a list's own columns too."""
+
+STATS: Final = "message_stats"
+FIGURES: Final = frozenset({
+    "ack", "confirm", "deliver", "deliver_get", "deliver_no_ack", "disk_reads", "disk_writes", "drop_unroutable", "get",
+    "get_empty", "get_no_ack", "publish", "publish_in", "publish_out", "redeliver", "return_unroutable",
+})  # fmt: skip
+"""What message_stats may have; the broker leaves out those that are still 0."""
+RATES: Final = ("rate", "avg_rate", "avg", "samples")
+"""What the details of a figure may have."""
+FREE: Final = frozenset(
+    {"arguments", "client_properties", "definition", "details", "effective_policy_definition", "limits", "properties"}
+)
+"""Tables whose keys are a client's or a user's: one that no object has is no mistake."""
 
 
 @Parameter(name="*")
@@ -72,13 +84,18 @@ class View:
     ] = None
 
 
-def show_rows(fetch: Callable[[], Sequence[Row]], columns: Sequence[str], view: View | None) -> int:
-    """Print what `fetch` returns, with these columns unless the view names others. Returns 0."""
+def show_rows(
+    fetch: Callable[[], Sequence[Row]], columns: Sequence[str], view: View | None, *, without: Collection[str] = ()
+) -> int:
+    """Print what `fetch` returns, with these columns unless the view names others. Returns 0.
+
+    without  columns that are shown only where the view names them
+    """
     view = view or View()
     if view.reverse and view.sort is None:
         raise InvalidArgument("--reverse needs --sort COLUMN")
     if view.watch is None:
-        return _print(fetch(), columns, view)
+        return _print(fetch(), columns, without, view)
     shown = False
     while True:
         try:
@@ -89,7 +106,7 @@ def show_rows(fetch: Callable[[], Sequence[Row]], columns: Sequence[str], view: 
             say(f"{time.strftime('%H:%M:%S')} {error}; trying again", sys.stderr)
         else:
             _begin(shown)
-            _print(rows, columns, view)
+            _print(rows, columns, without, view)
             shown = True
         sys.stdout.flush()
         sleep(view.watch)
@@ -103,19 +120,23 @@ def _begin(again: bool) -> None:
         say("")
 
 
-def _print(rows: Sequence[Row], columns: Sequence[str], view: View) -> int:
-    titles = {TITLES.get(path, path.replace("_", " ")): path for path in (*TITLES, *columns)}
-    chosen = [titles.get(each, each) for each in _split(view.columns)] if view.columns is not None else list(columns)
+def _print(rows: Sequence[Row], columns: Sequence[str], without: Collection[str], view: View) -> int:
+    titles = {_title(path): path for path in columns}
+    named = None if view.columns is None else {name: titles.get(name, name) for name in _split(view.columns)}
     sort = titles.get(view.sort, view.sort) if view.sort is not None else None
-    for path in (*(chosen if view.columns is not None else ()), *filter(None, (sort,))):
+    for path in (*(named or {}).values(), *filter(None, (sort,))):
         _check(path, rows, columns)
     if sort is not None:
         rows = sorted(rows, key=lambda row: _order(value_at(row, sort)), reverse=view.reverse)
     if view.json:
-        whole = view.columns is None
-        return say_json([row if whole else {path: value_at(row, path) for path in chosen} for row in rows], indent=2)
-    values = [[value_at(row, path) for path in chosen] for row in rows]
-    return _table([TITLES.get(path, path.replace("_", " ")) for path in chosen], values)
+        chosen = rows if named is None else [{name: value_at(row, named[name]) for name in named} for row in rows]
+        return say_json(chosen, indent=2)
+    paths = [path for path in columns if path not in without] if named is None else list(named.values())
+    return _table(list(map(_title, paths)), [[value_at(row, path) for path in paths] for row in rows])
+
+
+def _title(path: str) -> str:
+    return TITLES.get(path, path.replace("_", " "))
 
 
 def _split(text: str) -> list[str]:
@@ -126,15 +147,34 @@ def _split(text: str) -> list[str]:
 
 
 def _check(path: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Refuse a column that no object has; figures of messages are missing until there were some."""
-    first = path.partition(".")[0]
-    if not rows or path in columns or path in TITLES or first == "message_stats":
+    """Refuse a column that no object of this list has; without objects it is not known what they would have."""
+    if not rows or path in columns or any(path in row for row in rows) or _is_figure(path, columns):
         return
-    known = {name for row in rows for name in row}
-    if first not in known:
-        near = get_close_matches(path, sorted(known), 1)
-        remedy = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(sorted(known))}"
-        raise InvalidArgument(f"no column '{path}': {remedy}")
+    there: Sequence[Row] = rows
+    before = ""
+    for part in path.split("."):
+        names = {name for each in there for name in each} | (FIGURES if before == f"{STATS}." else set())
+        known = sorted(f"{before}{name}" for name in names)
+        if f"{before}{part}" not in known:
+            near = get_close_matches(path, known, 1)
+            remedy = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known) or 'no parts of it'}"
+            raise InvalidArgument(f"no column '{path}': {remedy}")
+        values = [each[part] for each in there if part in each]
+        there = [each for each in values if isinstance(each, dict)]
+        if part in FREE or (not path.startswith(f"{STATS}.") and all(value in (None, [], {}) for value in values)):
+            return
+        before += f"{part}."
+
+
+def _is_figure(path: str, columns: Sequence[str]) -> bool:
+    """Whether it is a figure of messages, in a list that has them: objects have those that are not 0."""
+    first, _, rest = path.partition(".")
+    if first != STATS or not any(each.startswith(f"{STATS}.") for each in columns):
+        return False
+    figure, _, rate = rest.partition(".")
+    return not rest or (
+        figure.removesuffix("_details") in FIGURES and (not rate or (figure.endswith("_details") and rate in RATES))
+    )
 
 
 def value_at(row: Row, path: str) -> Any:

@@ -43,8 +43,7 @@ def test_columns_and_order(run: Command, vhost: str) -> None:
         run("queues", "declare", name, "--argument", f"x-max-length={limit}", "--vhost", vhost)
     chosen = ("--vhost", vhost, "--columns", "name, ready,arguments.x-max-length", "--sort", "arguments.x-max-length")
     assert run("queues", "list", "--json", *chosen, "--reverse").json == [
-        {"name": name, "messages_ready": 0, "arguments.x-max-length": limit}
-        for name, limit in (("a", 10), ("b", 2), ("c", 1))
+        {"name": name, "ready": 0, "arguments.x-max-length": limit} for name, limit in (("a", 10), ("b", 2), ("c", 1))
     ]
     lines = run("queues", "list", *chosen).output.splitlines()
     assert [line.split() for line in lines if line[0] != "─"] == [

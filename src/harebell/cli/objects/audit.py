@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from harebell.cli.http_api.client import HttpApi
 from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
-from harebell.cli.objects.lookup import InVhost, columns_in
+from harebell.cli.objects.lookup import InVhost, known_from
 from harebell.errors import InvalidArgument
 
 __all__ = ["listed"]
@@ -39,7 +39,7 @@ def listed(
         asked["outcome"] = "refused"
     with connect_to(target) as api:
         api.need_harebell("list what was changed", "it has no audit log")
-        return show_rows(lambda: _rows(api, asked, last), columns_in(vhost, COLUMNS), view)
+        return show_rows(lambda: _rows(api, asked, last), COLUMNS, view, without=known_from(vhost))
 
 
 def _rows(api: HttpApi, asked: dict[str, str | None], last: int) -> list[dict[str, Any]]:

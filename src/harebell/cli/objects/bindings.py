@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from harebell.cli.http_api.failures import Missing
 from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
-from harebell.cli.objects.lookup import Arguments, InVhost, Vhost, columns_in, find, listed_in, pairs
+from harebell.cli.objects.lookup import Arguments, InVhost, Vhost, find, known_from, listed_in, pairs
 from harebell.cli.terminal.output import say
 from harebell.cli.validators import maybe_empty
 
@@ -41,8 +41,9 @@ def listed(
                 for each in listed_in(api, "bindings", vhost)
                 if source in (None, each["source"]) and destination in (None, each["destination"])
             ],
-            columns_in(vhost, COLUMNS),
+            COLUMNS,
             view,
+            without=known_from(vhost),
         )
 
 

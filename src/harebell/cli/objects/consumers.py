@@ -6,7 +6,7 @@ from typing import Final
 
 from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
-from harebell.cli.objects.lookup import InVhost, columns_in, listed_in
+from harebell.cli.objects.lookup import InVhost, known_from, listed_in
 
 __all__ = ["listed"]
 
@@ -18,4 +18,4 @@ COLUMNS: Final = (
 def listed(*, vhost: InVhost = None, view: View | None = None, target: HttpTarget | None = None) -> int:
     """List consumers: their queues, channels and prefetch."""
     with connect_to(target) as api:
-        return show_rows(lambda: listed_in(api, "consumers", vhost), columns_in(vhost, COLUMNS), view)
+        return show_rows(lambda: listed_in(api, "consumers", vhost), COLUMNS, view, without=known_from(vhost))

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_one, show_rows
-from harebell.cli.objects.lookup import Arguments, AsJson, InVhost, Vhost, columns_in, find, listed_in, pairs, trying
+from harebell.cli.objects.lookup import Arguments, AsJson, InVhost, Vhost, find, known_from, listed_in, pairs, trying
 from harebell.cli.terminal.output import say
 from harebell.cli.validators import maybe_empty
 
@@ -27,7 +27,7 @@ DEFAULT: Final = "amq.default"
 def listed(*, vhost: InVhost = None, view: View | None = None, target: HttpTarget | None = None) -> int:
     """List exchanges; the default exchange has an empty name."""
     with connect_to(target) as api:
-        return show_rows(lambda: listed_in(api, "exchanges", vhost), columns_in(vhost, COLUMNS), view)
+        return show_rows(lambda: listed_in(api, "exchanges", vhost), COLUMNS, view, without=known_from(vhost))
 
 
 def shown(

@@ -13,7 +13,7 @@ from harebell.cli.http_api.client import HttpApi
 from harebell.cli.http_api.failures import Missing, RequestFailed
 from harebell.errors import InvalidArgument
 
-__all__ = ["Arguments", "AsJson", "InVhost", "Vhost", "columns_in", "find", "listed_in", "pairs", "trying"]
+__all__ = ["Arguments", "AsJson", "InVhost", "Vhost", "find", "known_from", "listed_in", "pairs", "trying"]
 
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
 Vhost = Annotated[str, Parameter(help="The virtual host.")]
@@ -73,9 +73,9 @@ def listed_in(api: HttpApi, path: str, vhost: str | None) -> list[dict[str, Any]
     return list(found)
 
 
-def columns_in(vhost: str | None, columns: Sequence[str]) -> Sequence[str]:
-    """The columns of a list, without that of the virtual host when all objects are in one."""
-    return columns if vhost is None else [each for each in columns if each not in ("vhost", "queue.vhost")]
+def known_from(vhost: str | None) -> Sequence[str]:
+    """The columns that a list need not show: that of the virtual host, when all objects are in one."""
+    return () if vhost is None else ("vhost", "queue.vhost")
 
 
 def pairs(given: Sequence[str], option: str) -> dict[str, object]:

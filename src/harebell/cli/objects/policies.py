@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_one, show_rows
-from harebell.cli.objects.lookup import AsJson, InVhost, Vhost, columns_in, find, listed_in, pairs, trying
+from harebell.cli.objects.lookup import AsJson, InVhost, Vhost, find, known_from, listed_in, pairs, trying
 from harebell.cli.terminal.output import say
 from harebell.cli.validators import maybe_empty
 from harebell.errors import InvalidArgument
@@ -27,7 +27,7 @@ def listed(
 ) -> int:
     """List policies."""
     with connect_to(target) as api:
-        return show_rows(lambda: listed_in(api, _path(operator), vhost), columns_in(vhost, COLUMNS), view)
+        return show_rows(lambda: listed_in(api, _path(operator), vhost), COLUMNS, view, without=known_from(vhost))
 
 
 def shown(

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_one, show_rows
-from harebell.cli.objects.lookup import Arguments, AsJson, InVhost, Vhost, columns_in, find, listed_in, pairs, trying
+from harebell.cli.objects.lookup import Arguments, AsJson, InVhost, Vhost, find, known_from, listed_in, pairs, trying
 from harebell.cli.terminal.output import say
 from harebell.errors import InvalidArgument
 
@@ -25,7 +25,7 @@ COLUMNS: Final = (
 def listed(*, vhost: InVhost = None, view: View | None = None, target: HttpTarget | None = None) -> int:
     """List queues, their messages and rates."""
     with connect_to(target) as api:
-        return show_rows(lambda: listed_in(api, "queues", vhost), columns_in(vhost, COLUMNS), view)
+        return show_rows(lambda: listed_in(api, "queues", vhost), COLUMNS, view, without=known_from(vhost))
 
 
 def shown(name: Name, *, vhost: Vhost = "/", json: AsJson = False, target: HttpTarget | None = None) -> int:
