@@ -146,7 +146,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "cli/flights/traffic.py": "cli/flights/test_topology.py",
     "cli/html/page.py": "cli/spark/test_pages.py",
     "cli/http_api/failures.py": "cli/http_api/test_client.py",
-    "cli/http_api/target.py": "cli/objects/test_queues.py",
     "cli/objects/bindings.py": "cli/objects/test_exchanges.py",
     "cli/objects/channels.py": "cli/objects/test_connections.py",
     "cli/objects/consumers.py": "cli/objects/test_connections.py",

@@ -15,6 +15,9 @@ from harebell.errors import InvalidArgument
     ("http://host:1/é%20x", Address("host", 1, False, "guest", "guest", "/%C3%A9%20x"), "http://host:1"),
     ("http://host:1/api/", Address("host", 1, False, "guest", "guest"), "http://host:1"),
     ("amqp://u:p@host:5673/vhost", Address("host", 15672, False, "u", "p"), "http://host:15672"),
+    ("amqps://h?verify=verify_peer&cacertfile=/a%20b", Address("h", 15671, True, "guest", "guest", "", "/a b"),
+     "https://h:15671"),
+    ("https://h?cacertfile=/a", Address("h", 15671, True, "guest", "guest", "", "/a"), "https://h:15671"),
     ("amqps://u:p@host/", Address("host", 15671, True, "u", "p"), "https://host:15671"),
 ])  # fmt: skip
 def test_urls(url: str, address: Address, peer: str) -> None:

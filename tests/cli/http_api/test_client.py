@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,26 @@ async def test_tls() -> None:
         address = parse_address(f"https://localhost:{own.tls_port}")
         with HttpApi(address, ca_file=CERTIFICATE) as api:
             assert await asyncio.to_thread(api.product) == "Harebell"
-        with HttpApi(address) as api, pytest.raises(NoAnswer, match="--ca-file"):
+        with HttpApi(address) as api, pytest.raises(NoAnswer, match=r"self.signed certificate\): --ca-file"):
             await asyncio.to_thread(api.product)
+        with HttpApi(replace(address, host="127.0.0.2"), ca_file=CERTIFICATE) as api, pytest.raises(NoAnswer):
+            await asyncio.to_thread(api.product)
+        with HttpApi(parse_address(f"https://localhost:{own.tls_port}?cacertfile={CERTIFICATE}")) as api:
+            assert await asyncio.to_thread(api.product) == "Harebell"
     with pytest.raises(InvalidArgument, match="cannot be used"):
         HttpApi(address, ca_file=Path("/none"))
+    with pytest.raises(InvalidArgument, match="/none cannot be used"):
+        HttpApi(parse_address("amqps://localhost?cacertfile=/none"))
+
+
+async def test_no_tls_on_this_port() -> None:
+    async with Broker(port=None) as broker, Management(broker, port=0) as own:
+        with HttpApi(parse_address(f"https://localhost:{own.port}")) as api, pytest.raises(NoAnswer) as refused:
+            await asyncio.to_thread(api.product)
+    assert str(refused.value).endswith("no TLS on this port? use http://")
+
+
+def test_a_port_that_ends_a_greeting_of_tls() -> None:
+    with answering(b"") as plain, pytest.raises(NoAnswer, match="no TLS on this port"):
+        with HttpApi(replace(plain.address, tls=True)) as api:
+            api.get("overview")

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,8 +24,7 @@ from harebell.broker.auth.passwords import SCRYPT
 from harebell.broker.auth.users import SCRAM_KEYS, make_user
 from harebell.broker.plugins import Plugin
 from harebell.cli.administration.over_http import ask_over_http
-from harebell.cli.http_api.address import parse_address
-from harebell.cli.http_api.client import HttpApi
+from harebell.cli.http_api.target import CaFile, HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
 from harebell.cli.server.options import read_settings
 from harebell.cli.server.plugins import load_plugins
@@ -35,6 +34,7 @@ from harebell.cli.validators import Seconds, file_name
 from harebell.client.blocking import Connection, connect
 from harebell.client.messages import Message
 from harebell.client.servers import product_of
+from harebell.client.url import ConnectionParameters, parse_url
 from harebell.errors import AmqpError, HarebellError, InvalidArgument, NotFound, Unroutable
 
 __all__ = ["Target", "AsJson", "Password", "Vhost", "View", "ask", "hashes", "say", "show"]
@@ -73,6 +73,7 @@ class Target:
         None
     )
     timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.", validator=Seconds())] = 10.0
+    ca_file: CaFile = None
     plugins: Annotated[
         str | None,
         Parameter(
@@ -103,15 +104,18 @@ def ask(target: Target | None, do: str, **fields: object) -> Any:
     if target.data is None:
         url = target.url or next((os.environ[name] for name in VARIABLES if os.environ.get(name)), DEFAULT_URL)
         if url.startswith(("http://", "https://")):
-            with HttpApi(parse_address(url), timeout=target.timeout) as api:
+            with connect_to(HttpTarget(url, target.timeout, target.ca_file)) as api:
                 return ask_over_http(api, request)
-        return _ask_broker(url, target.timeout, request)
+        parameters = parse_url(url)
+        if target.ca_file is not None:
+            parameters = replace(parameters, cacertfile=str(target.ca_file))
+        return _ask_broker(parameters, target.timeout, request)
     if target.url is not None:
         raise InvalidArgument("give either --url, for a broker that runs, or --data, for one that does not")
     return asyncio.run(_ask_folder(target.data, request, target.load_plugins()))
 
 
-def _ask_broker(url: str, timeout: float, request: Mapping[str, object]) -> Any:
+def _ask_broker(url: ConnectionParameters, timeout: float, request: Mapping[str, object]) -> Any:
     with connect(url, timeout=timeout, recovery=None) as connection:
         server, peer = server_name(connection.server_properties), connection.parameters.peer
         if product_of(connection.server_properties) == "RabbitMQ":

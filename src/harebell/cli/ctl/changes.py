@@ -6,9 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from harebell.cli.ctl.call import (
     NO_SUCH_OBJECT,
@@ -21,7 +21,6 @@ from harebell.cli.ctl.call import (
     json_of,
     need_vhost,
 )
-from harebell.cli.http_api.address import parse_address
 from harebell.cli.http_api.client import HttpApi
 from harebell.cli.http_api.failures import Denied, Missing
 from harebell.cli.terminal.output import say_json
@@ -97,12 +96,8 @@ def clear_password(call: Call, name: str) -> int:
 def authenticate_user(call: Call, *arguments: str) -> int:
     name = arguments[0]
     call.banner(f'Authenticating user "{name}" ...')
-    address, password = call.api.address, _password(call, arguments)
-    scheme = "https" if address.tls else "http"
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    login = f"{quote(name, safe='')}:{quote(password, safe='')}"
-    other = parse_address(f"{scheme}://{login}@{host}:{address.port}{address.prefix}")
-    with HttpApi(other, timeout=call.options["timeout"]) as api:
+    other = replace(call.api.address, user=name, password=_password(call, arguments))
+    with HttpApi(other, timeout=call.options["timeout"], ca_file=call.api.ca_file) as api:
         try:
             api.get("whoami")
         except Denied as error:

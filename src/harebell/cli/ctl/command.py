@@ -19,7 +19,7 @@ from harebell.cli.ctl.formats import FORMATTERS
 from harebell.cli.ctl.limits import LIMITS
 from harebell.cli.ctl.lists import LISTS, list_objects
 from harebell.cli.ctl.parameters import PARAMETERS
-from harebell.cli.http_api.target import HttpTarget, connect_to
+from harebell.cli.http_api.target import CaFile, HttpTarget, connect_to
 from harebell.cli.validators import Seconds, maybe_empty
 
 __all__ = ["KNOWN", "harebellctl"]
@@ -74,6 +74,7 @@ def harebellctl(
         str | None, Parameter(name=["--node", "-n"], help="Fail unless the broker's node has this name.")
     ] = None,
     url: Annotated[str | None, Parameter(help="The HTTP API. [env: HAREBELL_HTTP_URL or HAREBELL_URL]")] = None,
+    ca_file: CaFile = None,
     user: Annotated[str | None, Parameter(help="Of list_user_limits.")] = None,
     if_empty: Annotated[bool, Parameter(name=["--if-empty", "-e"], negative=(), help="Of delete_queue.")] = False,
     if_unused: Annotated[bool, Parameter(name=["--if-unused", "-u"], negative=(), help="Of delete_queue.")] = False,
@@ -113,7 +114,7 @@ def harebellctl(
         "apply_to": apply_to or "all", "quiet": quiet, "silent": silent, "no_table_headers": no_table_headers,
         "formatter": formatter, "timeout": timeout,
     }  # fmt: skip
-    with connect_to(HttpTarget(url=url, timeout=timeout)) as api:
+    with connect_to(HttpTarget(url, timeout, ca_file)) as api:
         call = Call(api, command, arguments, options)
         if node is not None and command != "version" and call.node() != node:
             raise Failed(f"the node at {api.address.peer} is {call.node()}, and not {node}", UNAVAILABLE)

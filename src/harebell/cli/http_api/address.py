@@ -1,5 +1,7 @@
 """Where the HTTP API of a broker is, and the login for it: from an http URL, or from the AMQP URL of the same broker.
 
+Of the query only `cacertfile` counts, for TLS: the other parameters of an AMQP URL are AMQP's.
+
 Errors never have the URL in them: it may have a password.
 """
 
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from harebell.cli.validators import in_utf8
 from harebell.errors import InvalidArgument
@@ -22,7 +24,11 @@ FORM: Final = "http://user:password@host:15672"
 
 @dataclass(frozen=True)
 class Address:
-    """An HTTP API and a login. `prefix` is the path before `/api`, as RabbitMQ's `management.path_prefix`."""
+    """An HTTP API and a login.
+
+    prefix      the path before `/api`, as RabbitMQ's `management.path_prefix`
+    cacertfile  of the URL: the file of certificates to trust; None: the system's
+    """
 
     host: str
     port: int
@@ -30,6 +36,7 @@ class Address:
     user: str
     password: str = field(repr=False)
     prefix: str = ""
+    cacertfile: str | None = None
 
     @property
     def peer(self) -> str:
@@ -59,6 +66,7 @@ def parse_address(url: str) -> Address:
         raise InvalidArgument(f"the URL names no host: write {FORM}")
     of_http = parts.scheme in ("http", "https")
     default = PORTS[parts.scheme]
+    trusted = parse_qs(parts.query).get("cacertfile", [])
     return Address(
         host=unquote(parts.hostname),
         port=(port or default) if of_http else default,
@@ -66,4 +74,5 @@ def parse_address(url: str) -> Address:
         user=unquote(parts.username) if parts.username is not None else "guest",
         password=unquote(parts.password or "") if parts.username is not None else "guest",
         prefix=quote(parts.path.rstrip("/").removesuffix("/api"), safe="/%") if of_http else "",
+        cacertfile=trusted[-1] if trusted else None,
     )

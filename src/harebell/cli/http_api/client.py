@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 
 from harebell.cli.http_api.address import Address
 from harebell.cli.http_api.failures import Denied, Missing, NoAnswer, RequestFailed
+from harebell.client.transport.dialling import NO_TLS
 from harebell.errors import InvalidArgument
 
 __all__ = ["HttpApi"]
@@ -33,11 +34,15 @@ START: Final = (
 
 
 class HttpApi:
-    """One broker's HTTP API. Not for several threads at a time. `timeout`: seconds for each step of a request."""
+    """One broker's HTTP API. Not for several threads at a time.
+
+    timeout  seconds for each step of a request
+    ca_file  certificates to trust, in place of the address's and of the system's
+    """
 
     def __init__(self, address: Address, *, timeout: float = 10.0, ca_file: Path | None = None) -> None:
-        self.address = address
-        self._timeout, self._context = timeout, _context(ca_file) if address.tls else None
+        self.address, self.ca_file = address, ca_file
+        self._timeout, self._context = timeout, _context(ca_file or address.cacertfile) if address.tls else None
         self._connection: HTTPConnection | None = None
         login = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
         self._headers = {"authorization": f"Basic {login}", "accept": "application/json, */*;q=0.5"}
@@ -145,9 +150,13 @@ class HttpApi:
         match error:
             case TimeoutError():
                 return NoAnswer(f"{peer} did not answer within {self._timeout:g} seconds: --timeout gives it more")
+            case ssl.SSLCertVerificationError():
+                why = error.verify_message
+                return NoAnswer(f"{peer} cannot be trusted ({why}): --ca-file names the certificates to trust")
+            case ssl.SSLError() if error.reason in NO_TLS or isinstance(error, ssl.SSLEOFError):
+                return NoAnswer(f"{peer} answers without TLS: no TLS on this port? use http://")
             case ssl.SSLError():
-                reason = error.reason or str(error)
-                return NoAnswer(f"{peer} cannot be trusted ({reason}): --ca-file names the certificate to trust")
+                return NoAnswer(f"TLS with {peer} fails: {error.reason or error}")
             case HTTPException():
                 return NoAnswer(f"{peer} does not speak HTTP: the HTTP API has a port of its own, by default 15672")
         reason = getattr(error, "strerror", None) or str(error)
@@ -185,8 +194,8 @@ def _remedy(reason: str) -> str:
     return "; an administrator gives rights with `harebell users set-tags`"
 
 
-def _context(ca_file: Path | None) -> ssl.SSLContext:
+def _context(ca_file: Path | str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise InvalidArgument(f"--ca-file {ca_file} cannot be used: {error}") from error
+        raise InvalidArgument(f"the certificates in {ca_file} cannot be used: {error}") from error

@@ -13,10 +13,14 @@ from harebell.cli.http_api.address import parse_address
 from harebell.cli.http_api.client import HttpApi
 from harebell.cli.validators import Seconds
 
-__all__ = ["HttpTarget", "connect_to"]
+__all__ = ["CaFile", "HttpTarget", "connect_to"]
 
 DEFAULT_URL: Final = "http://guest:guest@127.0.0.1:15672"
 VARIABLES: Final = ("HAREBELL_HTTP_URL", "HAREBELL_URL")
+
+CaFile = Annotated[
+    Path | None, Parameter(help="For TLS: a file of certificates to trust. [default: `cacertfile` of the URL]")
+]
 
 
 @Parameter(name="*")
@@ -32,7 +36,7 @@ class HttpTarget:
         ),
     ] = None
     timeout: Annotated[float, Parameter(help="Seconds for the broker to answer.", validator=Seconds())] = 10.0
-    ca_file: Annotated[Path | None, Parameter(help="For https: a file of certificates to trust.")] = None
+    ca_file: CaFile = None
 
 
 def connect_to(target: HttpTarget | None) -> HttpApi:
