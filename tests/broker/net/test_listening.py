@@ -44,7 +44,9 @@ def sockets_without(family: socket.AddressFamily, code: int) -> Any:
 @pytest.mark.parametrize("hosts, addresses", [
     (["localhost"], ["127.0.0.1", "::1"]), (["*"], ["0.0.0.0", "::"]), (["::1", "127.0.0.1"], ["::1", "127.0.0.1"]),
     (["127.0.0.2", "localhost", "127.0.0.1"], ["127.0.0.2", "127.0.0.1", "::1"]), (["::"], ["::"]),
-    (["0.0.0.0", "::"], ["0.0.0.0", "::"]),
+    (["0.0.0.0", "::"], ["0.0.0.0", "::"]), (["*", "127.0.0.1"], ["0.0.0.0", "::"]),
+    (["127.0.0.1", "0.0.0.0"], ["0.0.0.0"]), (["::", "::1", "127.0.0.1"], ["::", "127.0.0.1"]),
+    (["localhost", "*"], ["0.0.0.0", "::"]), (["*", "*", "0.0.0.0"], ["0.0.0.0", "::"]),
 ])  # fmt: skip
 async def test_all_addresses_have_one_port(hosts: list[str], addresses: list[str]) -> None:
     found, ports = bound(await open_listeners(hosts, 0))

@@ -6,7 +6,8 @@ A host is an address, or a name that the machine resolves. Two words take what t
     *           all addresses, 0.0.0.0 and ::
 
 Anything else must be there: an address that the machine has not, or a port that is taken on one of them, is an error,
-and then no socket is open. An IPv6 socket takes IPv6 only, so `::` and `0.0.0.0` do not collide.
+and then no socket is open. Beside all addresses of its family, an address gets no socket of its own. An IPv6 socket
+takes IPv6 only, so `::` and `0.0.0.0` do not collide.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 WORDS: Final = {"localhost": ("127.0.0.1", "::1"), "*": ("0.0.0.0", "::")}
 DIALLED: Final = {"localhost": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+ANY: Final = frozenset({"0.0.0.0", "::"})
 ABSENT: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
 PORT_TRIES: Final = 32  # ports that are taken on another address, before port 0 is given up
 
@@ -101,12 +103,17 @@ async def _addresses(hosts: Sequence[str], port: int) -> list[_Address]:
 
 
 def _bind(addresses: Sequence[_Address], port: int) -> list[socket.socket]:
+    whole = {family for family, _, address in addresses if address[0] in ANY}
     with ExitStack() as opened:
         sockets: list[socket.socket] = []
         absent: ListenError | None = None
         for family, host, address in addresses:
             name = str(address[0]) if host in WORDS else host
+            covered = family in whole and address[0] not in ANY
             try:
+                if covered:  # it must be there all the same
+                    _listening(family, (address[0], 0, *address[2:])).close()
+                    continue
                 listening = opened.enter_context(_listening(family, (address[0], port, *address[2:])))
             except OSError as error:
                 code = error.errno or errno.EIO
