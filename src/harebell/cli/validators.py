@@ -13,7 +13,7 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, cast, get_type_hints
 
-__all__ = ["MAX_SECONDS", "Number", "Seconds", "any_text", "file_name", "in_utf8", "maybe_empty", "plausible"]
+__all__ = ["LIMIT", "MAX_SECONDS", "Number", "Seconds", "any_text", "file_name", "in_utf8", "maybe_empty", "plausible"]
 
 MAX_SECONDS: Final = 1_000_000.0  # poll(2) has 2**31 milliseconds, 24 days
 MAX_COUNT: Final = 2**31 - 1  # an integer of Java, for Spark
@@ -96,6 +96,10 @@ class Number:
             raise ValueError(f"It must be more than {self._gt:g}")
         if most is not None and value > most:
             raise ValueError(f"It must be at most {most}")
+
+
+LIMIT: Final = Number(gte=-1, lte=_MAX)
+"""A limit of a user or of a virtual host, where -1 is none."""
 
 
 class Seconds:

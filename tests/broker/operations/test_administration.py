@@ -197,6 +197,8 @@ def test_transactions(node: Any, verb: str) -> None:
         ({"do": "add-user", "name": "x", "password_hash": "", "hashing_algorithm": "md5"}, "hashing algorithm 'md5'"),
         ({"do": "add-user", "name": "x", **HASHES, "scram_sha_256": "?"}, "scram_sha_256 is not as"),
         ({"do": "set-user-limits", "name": "u", "limits": {"max-hats": 1}}, "max-hats"),
+        ({"do": "set-user-limits", "name": "u", "limits": {"max-channels": -2}}, "a whole number from -1 on"),
+        ({"do": "set-vhost-limits", "name": "v", "limits": {"max-queues": -2}}, "a whole number from -1 on"),
         ({"do": "add-vhost", "name": "v"}, "vhost 'v' is there already"),
         ({"do": "add-vhost", "name": "x", "default_queue_type": "heap"}, "'heap' is none of"),
         ({"do": "delete-vhost", "name": "x"}, "no vhost 'x'"),

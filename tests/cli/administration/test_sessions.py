@@ -49,4 +49,4 @@ def test_several_users_have_one_of_that_name(run: Command, broker: BrokerThread)
 @pytest.mark.parametrize("verb", ["show", "end"])
 def test_a_session_that_is_not_there(run: Command, verb: str) -> None:
     refused = run("sessions", verb, "s")
-    assert (refused.status, "no session 's' in vhost '/'" in refused.error) == (1, True)
+    assert (refused.status, "no session 's' in vhost '/'" in refused.error) == (65, True)

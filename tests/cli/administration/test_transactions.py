@@ -31,4 +31,4 @@ def test_a_transaction_from_first_to_last(run: Command, broker: BrokerThread, ve
 @pytest.mark.parametrize("verb", ["commit", "roll-back"])
 def test_a_transaction_that_is_not_there(run: Command, verb: str) -> None:
     refused = run("transactions", verb, "t")
-    assert (refused.status, "no transaction 't' in vhost '/'" in refused.error) == (1, True)
+    assert (refused.status, "no transaction 't' in vhost '/'" in refused.error) == (65, True)

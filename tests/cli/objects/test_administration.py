@@ -95,6 +95,16 @@ def test_what_the_http_api_lacks(http: Http) -> None:
     assert (refused.status, "give --url amqp://" in refused.error) == (1, True)
 
 
+@pytest.mark.parametrize("tag", ["a,b", " a", " "])
+def test_tags_that_would_be_others(http: Http, tag: str) -> None:
+    for refused in (
+        http("users", "set-tags", "guest", tag),
+        http("users", "add", "x", "--no-password", "--tag", tag),
+        http("vhosts", "add", "x", "--tag", tag),
+    ):
+        assert (refused.status, "a tag has no comma" in refused.error) == (1, True), refused
+
+
 def test_definitions(http: Http, run: Command, vhost: str, tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
     run("queues", "declare", "q", "--vhost", vhost)

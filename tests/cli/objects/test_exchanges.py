@@ -56,3 +56,23 @@ def test_bindings(run: Command, vhost: str) -> None:
     assert "no queue 'p'" in run("bindings", "declare", "amq.topic", "p", *where).error
     assert "no exchange 'amq.topics'" in run("bindings", "declare", "amq.topics", "q", *where).error
     assert "write NAME=VALUE" in run("bindings", "declare", "amq.topic", "q", "--argument", "n", *where).error
+
+
+def test_bindings_of_what_does_not_exist(run: Command, vhost: str) -> None:
+    run("exchanges", "declare", "here", "--vhost", vhost)
+    for where in ((), ("--vhost", vhost)):
+        for option, noun in (("--source", "exchange"), ("--destination", "queue or exchange")):
+            refused = run("bindings", "list", option, "nope", *where)
+            assert (refused.status, refused.output) == (65, "")
+            assert f"no {noun} 'nope'" in refused.error
+            assert run("bindings", "list", option, "here", *where).status == 0
+        assert run("bindings", "list", "--source", "", *where).status == 0
+
+
+def test_a_name_that_is_given_twice(run: Command, vhost: str) -> None:
+    twice = ("--argument", "x-a=1", "--argument", "x-a=2", "--vhost", vhost)
+    for command in (("queues", "declare", "q"), ("exchanges", "declare", "e"), ("bindings", "declare", "a", "b")):
+        assert "'x-a' is given twice" in run(*command, *twice).error
+    types = ("--type", "stream", "--vhost", vhost, "--argument")
+    assert "leave one out" in run("queues", "declare", "q", *types, "x-queue-type=quorum").error
+    assert run("queues", "declare", "q", *types, "x-queue-type=stream").status == 0

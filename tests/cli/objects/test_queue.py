@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from harebell.admin.resources.moves import LONGEST_KEEP
+from harebell.cli.objects.queue import MOST_KEPT
 from harebell.client.blocking import connect
 from tests.admin.kit import ApiThread
 from tests.cli.administering import Command
@@ -83,7 +85,10 @@ def test_a_purge_that_is_undone(run: Command, serving: ApiThread, vhost: str) ->
     assert command[-2:] == list(where)
     assert run(*command).output.startswith("3 messages moved")
     assert contents(serving, vhost, "q") == ["m0", "m1", "m2"]
-    assert "from 0 on" in run("queue", "purge", "q", "--keep", "-1", *where).error
+    assert MOST_KEPT == LONGEST_KEEP
+    for keep, says in ((-1, "at least 0"), (MOST_KEPT + 1, "at most 604800")):
+        for yes in ((), ("--yes",)):
+            assert says in run("queue", "purge", "q", "--keep", keep, *yes, *where).error
 
 
 def test_purge(run: Command, serving: ApiThread, vhost: str) -> None:

@@ -158,6 +158,7 @@ def _set_tags(node: Node, name: str, tags: list[Any]) -> None:
 
 
 def _set_user_limits(node: Node, name: str, limits: dict[str, Any]) -> None:
+    _check_limits(limits)
     set_user_limits(node.users, name, limits)
 
 
@@ -170,6 +171,13 @@ def _user(node: Node, name: str) -> User:
     if user is None:
         raise NotFound(f"no user '{name}'")
     return user
+
+
+def _check_limits(limits: Mapping[str, object]) -> None:
+    """Refuse numbers below -1, as the HTTP API does: nobody means them."""
+    for name, value in limits.items():
+        if isinstance(value, int) and value < -1:
+            raise PreconditionFailed(f"{name} must be a whole number from -1 on")
 
 
 def _tags(tags: list[Any]) -> tuple[str, ...]:
@@ -214,6 +222,7 @@ def _delete_vhost(node: Node, name: str) -> Steps[None]:
 
 def _set_vhost_limits(node: Node, name: str, limits: dict[str, Any]) -> None:
     _check_vhost(node, name)
+    _check_limits(limits)
     node.parameters.set_limits(name, {**node.parameters.limits(name), **limits})
 
 

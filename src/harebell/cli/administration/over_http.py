@@ -62,14 +62,14 @@ def _user(api: HttpApi, fields: Fields, tags: list[str]) -> dict[str, object]:
     algorithm = fields["hashing_algorithm"]
     if algorithm == SCRYPT and fields["password_hash"] and api.product() != "Harebell":
         raise InvalidArgument(f"{api.product()} does not know {SCRYPT}: add --hashing-algorithm {RABBITMQ_SHA256}")
-    body: dict[str, object] = {"password_hash": fields["password_hash"], "tags": ",".join(tags)}
+    body: dict[str, object] = {"password_hash": fields["password_hash"], "tags": _joined(tags)}
     return {**body, "hashing_algorithm": algorithm} if fields["password_hash"] else body
 
 
 def _set_tags(api: HttpApi, fields: Fields) -> None:
     name = fields["name"]
     user = _found(api, "user", "users", name)
-    body = {"password_hash": user.get("password_hash") or "", "tags": ",".join(fields["tags"])}
+    body = {"password_hash": user.get("password_hash") or "", "tags": _joined(fields["tags"])}
     if user.get("hashing_algorithm") and body["password_hash"]:
         body["hashing_algorithm"] = user["hashing_algorithm"]
     api.put("users", name, body=body)
@@ -114,7 +114,7 @@ def _add_vhost(api: HttpApi, fields: Fields) -> None:
     except Missing:
         body = {key: value for key, value in fields.items() if key != "name" and value not in (None, [])}
         if "tags" in body:
-            body["tags"] = ",".join(body["tags"])
+            body["tags"] = _joined(body["tags"])
         api.put("vhosts", name, body=body)
     else:
         raise RequestFailed(f"vhost '{name}' is there already")
@@ -175,6 +175,14 @@ def _found(api: HttpApi, kind: str, plural: str, name: str) -> dict[str, Any]:
     except Missing:
         raise Missing(f"no {kind} '{name}': `harebell {plural} list` has them all") from None
     return found
+
+
+def _joined(tags: list[str]) -> str:
+    """The tags as one text, which every version of RabbitMQ takes. InvalidArgument for what would be others there."""
+    for tag in tags:
+        if "," in tag or tag != tag.strip():
+            raise InvalidArgument(f"tag '{tag}': over the HTTP API a tag has no comma, and no spaces around it")
+    return ",".join(tags)
 
 
 def _words(tags: str | list[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import Target, Vhost, View, ask, say, show
+from harebell.cli.http_api.failures import Missing
 from harebell.cli.validators import maybe_empty
 
 __all__ = ["clear", "clear_topic", "list_topic", "listed", "set_", "set_topic"]
@@ -22,6 +23,7 @@ def listed(
 ) -> int:
     """List permissions."""
     columns = ("vhost", "user", "configure", "write", "read")
+    _need(target, user, vhost)
     return show(lambda: ask(target, "list-permissions", user=user, vhost=vhost), columns, view)
 
 
@@ -54,6 +56,7 @@ def list_topic(
 ) -> int:
     """List topic permissions."""
     columns = ("vhost", "user", "exchange", "write", "read")
+    _need(target, user, vhost)
     return show(lambda: ask(target, "list-topic-permissions", user=user, vhost=vhost), columns, view)
 
 
@@ -82,3 +85,10 @@ def clear_topic(
     ask(target, "clear-topic-permission", vhost=vhost, user=user, exchange=exchange)
     where = f"at exchange '{exchange}'" if exchange is not None else "at any exchange"
     return say(f"user '{user}' has no topic permissions {where} in vhost '{vhost}'")
+
+
+def _need(target: Target | None, user: str | None, vhost: str | None) -> None:
+    """Raise Missing for a user or a virtual host that does not exist: an empty list would say that it has none."""
+    for noun, name in (("user", user), ("vhost", vhost)):
+        if name is not None and all(each["name"] != name for each in ask(target, f"list-{noun}s")):
+            raise Missing(f"no {noun} '{name}': `harebell {noun}s list` has them all")

@@ -24,6 +24,7 @@ from harebell.broker.auth.passwords import SCRYPT
 from harebell.broker.auth.users import SCRAM_KEYS, make_user
 from harebell.broker.plugins import Plugin
 from harebell.cli.administration.over_http import ask_over_http
+from harebell.cli.http_api.failures import Missing
 from harebell.cli.http_api.target import CaFile, HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
 from harebell.cli.server.options import read_settings
@@ -41,6 +42,7 @@ __all__ = ["Target", "AsJson", "Password", "Vhost", "View", "ask", "hashes", "sa
 
 VARIABLES: Final = ("HAREBELL_URL", "HAREBELL_HTTP_URL")  # either may be an http URL
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
+NOT_FOUND: Final = "not_found"  # the name of reply code 404
 REPLIES: Final = "amq.rabbitmq.reply-to"
 RABBITMQCTL: Final[Mapping[str, str]] = {
     "set-password": "change_password",
@@ -130,7 +132,8 @@ def _ask_broker(url: ConnectionParameters, timeout: float, request: Mapping[str,
         except NotFound as error:
             raise Refused(f"{server} at {peer} cannot be administered over AMQP: {error}") from error
     if isinstance(answer, dict) and "error" in answer:
-        raise Refused(answer["reason"].partition(" - ")[2] or answer["reason"])
+        kind = Missing if answer["error"] == NOT_FOUND else Refused
+        raise kind(answer["reason"].partition(" - ")[2] or answer["reason"])
     return answer
 
 
@@ -166,6 +169,8 @@ async def _ask_folder(folder: Path, request: Mapping[str, object], plugins: Sequ
         raise Refused(f"{folder} is in use by a broker that runs: ask that one, with --url") from None
     except OSError as error:
         raise Refused(f"{folder} cannot be used: {error}") from error
+    except NotFound as error:
+        raise Missing(error.detail) from error
     except AmqpError as error:
         raise Refused(error.detail) from error
 

@@ -13,9 +13,10 @@ from cyclopts import Parameter
 from harebell.broker.forwarding import ROUTABLE_PROPERTIES
 from harebell.broker.plugins import Plugins
 from harebell.cli.administration.requests import Target, Vhost, ask
+from harebell.cli.http_api.failures import Missing
 from harebell.cli.terminal.output import say
 from harebell.cli.validators import maybe_empty
-from harebell.errors import InvalidArgument
+from harebell.errors import InvalidArgument, NotFound
 from harebell.routing import parse_definitions
 from harebell.routing.exchanges.hashing import HASH_PROPERTIES
 from harebell.routing.explain import explain
@@ -76,7 +77,11 @@ def explain_(
         say(f"remark: {remark}", sys.stderr)
     headers = {name: _value(text) for name, text in _pairs(header, "--header").items()}
     properties = {name: _number(name, text) if name in NUMBERS else text for name, text in pairs.items()}
-    say(explain(world.router, exchange, (routing_key, *copy), headers, properties, body.encode()).text())
+    try:
+        found = explain(world.router, exchange, (routing_key, *copy), headers, properties, body.encode())
+    except NotFound as error:
+        raise Missing(error.detail) from error
+    say(found.text())
     return 0
 
 
@@ -93,6 +98,8 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
         name, equals, value = each.partition("=")
         if not name or not equals:
             raise InvalidArgument(f"{option} {each!r}: write NAME=VALUE")
+        if name in pairs:
+            raise InvalidArgument(f"{option} {each!r}: '{name}' is given twice")
         pairs[name] = value
     return pairs
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import AsJson, Target, Vhost, View, ask, say, show
+from harebell.cli.http_api.failures import Missing
 from harebell.cli.listing import show_one
 from harebell.cli.terminal.output import say_json
 from harebell.errors import InvalidArgument
@@ -53,5 +54,5 @@ def _find(target: Target | None, name: str, user: str | None, vhost: str) -> dic
     if len(found) > 1:
         raise InvalidArgument(f"several users have a session '{name}': add --user {found[0]['user']}, or another one")
     if not found:
-        raise InvalidArgument(f"no session '{name}' in vhost '{vhost}': `harebell sessions list` has them all")
+        raise Missing(f"no session '{name}' in vhost '{vhost}': `harebell sessions list` has them all")
     return found[0]

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT
 from harebell.cli.administration.requests import Password, Target, View, ask, hashes, say, show
+from harebell.cli.validators import LIMIT
 from harebell.errors import InvalidArgument
 
 __all__ = ["add", "delete", "listed", "set_limits", "set_password", "set_tags"]
@@ -80,8 +81,10 @@ def set_tags(
 def set_limits(
     name: Name,
     *,
-    max_connections: Annotated[int | None, Parameter(help="Connections at a time; -1: no limit.")] = None,
-    max_channels: Annotated[int | None, Parameter(help="Channels at a time; -1: no limit.")] = None,
+    max_connections: Annotated[
+        int | None, Parameter(help="Connections at a time; -1: no limit.", validator=LIMIT)
+    ] = None,
+    max_channels: Annotated[int | None, Parameter(help="Channels at a time; -1: no limit.", validator=LIMIT)] = None,
     target: Target | None = None,
 ) -> int:
     """Limit a user over all virtual hosts. A limit that is left out stays as it is."""

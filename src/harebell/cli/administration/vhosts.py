@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import Target, View, ask, say, show
-from harebell.cli.validators import maybe_empty
+from harebell.cli.validators import LIMIT, maybe_empty
 from harebell.errors import InvalidArgument
 
 __all__ = ["add", "delete", "listed", "set_limits"]
@@ -57,8 +57,10 @@ def delete(
 def set_limits(
     name: Name,
     *,
-    max_connections: Annotated[int | None, Parameter(help="Connections at a time; -1: no limit.")] = None,
-    max_queues: Annotated[int | None, Parameter(help="Queues at a time; -1: no limit.")] = None,
+    max_connections: Annotated[
+        int | None, Parameter(help="Connections at a time; -1: no limit.", validator=LIMIT)
+    ] = None,
+    max_queues: Annotated[int | None, Parameter(help="Queues at a time; -1: no limit.", validator=LIMIT)] = None,
     target: Target | None = None,
 ) -> int:
     """Limit a virtual host. A limit that is left out stays as it is; existing connections and queues stay too."""

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from harebell.cli.http_api.failures import Missing
 from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
-from harebell.cli.objects.lookup import Arguments, InVhost, Vhost, find, known_from, listed_in, pairs
+from harebell.cli.objects.lookup import Arguments, InVhost, Vhost, find, known_from, listed_in, need_one, pairs
 from harebell.cli.terminal.output import say
 from harebell.cli.validators import maybe_empty
 
@@ -35,6 +35,10 @@ def listed(
 ) -> int:
     """List bindings; those of the default exchange, which each queue has, have an empty source."""
     with connect_to(target) as api:
+        if source:
+            need_one(api, ("exchange",), source, vhost)
+        if destination is not None:
+            need_one(api, ("queue", "exchange"), destination, vhost)
         return show_rows(
             lambda: [
                 each

@@ -13,7 +13,7 @@ from harebell.cli.http_api.client import HttpApi
 from harebell.cli.http_api.failures import Missing, RequestFailed
 from harebell.errors import InvalidArgument
 
-__all__ = ["Arguments", "AsJson", "InVhost", "Vhost", "find", "known_from", "listed_in", "pairs", "trying"]
+__all__ = ["Arguments", "AsJson", "InVhost", "Vhost", "find", "known_from", "listed_in", "need_one", "pairs", "trying"]
 
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
 Vhost = Annotated[str, Parameter(help="The virtual host.")]
@@ -73,6 +73,15 @@ def listed_in(api: HttpApi, path: str, vhost: str | None) -> list[dict[str, Any]
     return list(found)
 
 
+def need_one(api: HttpApi, nouns: Sequence[str], name: str, vhost: str | None) -> None:
+    """Raise Missing unless an object of one of these kinds has the name, in the virtual host or in any."""
+    for noun in nouns:
+        if any(each["name"] == name for each in listed_in(api, plural(noun), vhost)):
+            return
+    where = f" in vhost '{vhost}'" if vhost is not None else ""
+    raise Missing(f"no {' or '.join(nouns)} '{name}'{where}")
+
+
 def known_from(vhost: str | None) -> Sequence[str]:
     """The columns that a list need not show: that of the virtual host, when all objects are in one."""
     return () if vhost is None else ("vhost", "queue.vhost")
@@ -85,6 +94,8 @@ def pairs(given: Sequence[str], option: str) -> dict[str, object]:
         name, equals, value = each.partition("=")
         if not name or not equals:
             raise InvalidArgument(f"{option} {each!r}: write NAME=VALUE")
+        if name in found:
+            raise InvalidArgument(f"{option} {each!r}: '{name}' is given twice")
         try:
             found[name] = json.loads(value)
         except (ValueError, RecursionError):

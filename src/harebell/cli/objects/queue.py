@@ -18,6 +18,7 @@ from harebell.cli.http_api.target import HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
 from harebell.cli.objects.lookup import Vhost, find, trying
 from harebell.cli.terminal.output import say
+from harebell.cli.validators import Number
 from harebell.errors import InvalidArgument
 
 __all__ = ["move", "peek", "purge", "redrive"]
@@ -31,6 +32,7 @@ Yes = Annotated[bool, Parameter(negative=(), help="Do it; without this nothing c
 
 COLUMNS: Final = ("position", "exchange", "routing_key", "redelivered", "payload_bytes", "properties", "payload")
 PAGE: Final = 500  # messages in one answer of browse
+MOST_KEPT: Final = 604_800  # seconds, as of the HTTP API
 REDRIVEN: Final = 10_000  # dead letters in one request
 SHOWN_BYTES: Final = 200  # of a body in a table
 
@@ -105,7 +107,13 @@ def move(
 def purge(
     name: Name,
     *,
-    keep: Annotated[int, Parameter(help="Keep them for so many seconds, in a queue of their own; 0: drop them.")] = 0,
+    keep: Annotated[
+        int,
+        Parameter(
+            help="Keep them for so many seconds, a week at most, in a queue of their own; 0: drop them.",
+            validator=Number(gte=0, lte=MOST_KEPT),
+        ),
+    ] = 0,
     yes: Yes = False,
     vhost: Vhost = "/",
     target: HttpTarget | None = None,
@@ -115,8 +123,6 @@ def purge(
     With --keep they are moved into a new queue, which is deleted when nobody has used it for so long: to undo the
     purge, move them back.
     """
-    if keep < 0:
-        raise InvalidArgument("--keep is a number of seconds from 0 on")
     with connect_to(target) as api:
         ready = find(api, "queue", name, vhost).get("messages_ready") or 0
         if keep:

@@ -47,6 +47,10 @@ def declare(
     """Declare a queue. One that exists with other properties is refused, and stays as it is."""
     arguments = pairs(argument, "--argument")
     if type is not None:
+        if arguments.get("x-queue-type", type) != type:
+            raise InvalidArgument(
+                f"--type {type} and --argument x-queue-type={arguments['x-queue-type']}: leave one out"
+            )
         arguments["x-queue-type"] = type
     body = {"durable": not transient, "auto_delete": auto_delete, "arguments": arguments}
     with connect_to(target) as api:
