@@ -152,9 +152,10 @@ class Channel:
         transport = self.transport
         if self.requests.ended is not None:
             return
+        seconds = seconds_of(timeout, transport.timeout)
         slot = self.recovery.say_goodbye()
         if slot is not None:
-            await transport.reply(slot, timeout)
+            await transport.reply(slot, seconds)
 
     async def __aenter__(self) -> Self:
         return self
@@ -372,6 +373,7 @@ class Channel:
 
     async def drain(self, *, timeout: float | None = None) -> None:
         """Write everything so far, acks included, to the transport, and wait while that is full."""
+        seconds_of(timeout, 0.0)  # what is no number is refused, whether it has to wait or not
         self.transport.flush_now()
         if self.transport.writing_paused or not self.core.active:
             await self._may_publish(timeout)
@@ -525,6 +527,8 @@ class Channel:
         """
         if self._confirmations is None or not self.requests.confirming:
             raise errors.LocalProtocolError("send() needs `await confirm_select()` and `confirmations()` before it")
+        if timeout is not None:
+            seconds_of(timeout, 0.0)
         raw, body = encoded(message)
         core, transport = self.core, self.transport
         if not (transport.may_publish(core) and core.publishes.confirming):
@@ -600,6 +604,7 @@ class Channel:
         `timeout` seconds, while the broker or the transport takes nothing; how many are under way is up to the caller,
         which waits for earlier ones (`Bulk.wait`). No middleware stands around this call.
         """
+        seconds_of(timeout, 0.0)
         if len(bodies) != len(raw_properties):
             raise errors.InvalidArgument(f"{len(bodies)} bodies and {len(raw_properties)} raw_properties: one of each")
         for name, given in (("exchange", exchange), ("routing_key", routing_key)):
@@ -637,6 +642,7 @@ class Channel:
 
         DeadlineExceeded, ChannelClosed.
         """
+        seconds_of(timeout, 0.0)
         if not self.transport.may_publish(self.core):
             await self._may_publish(timeout)
 

@@ -30,7 +30,7 @@ from harebell.client.notifications import Notifications, Stop
 from harebell.client.opening import Opening
 from harebell.client.recovery.connection import ConnectionRecovery
 from harebell.client.recovery.features import DEFAULT_FEATURES
-from harebell.client.recovery.policy import Recovery
+from harebell.client.recovery.policy import Recovery, check_recovery
 from harebell.client.seconds import seconds_of
 from harebell.client.statistics import ConnectionStatistics
 from harebell.client.transport.dialling import Credentials, Dial, Dialer
@@ -111,6 +111,7 @@ def connect(
             url, timeout=timeout, heartbeat=heartbeat, context=context, client_properties=client_properties,
             locale=locale,
         )  # fmt: skip
+        check_recovery(recovery)
         middlewares = attached(middleware, DEFAULT_FEATURES)
         kind = middlewares.connection.hooked_class(Connection, METHODS)
         dialer = Dialer(AsyncCore, hosts, credentials, sock, dial, dial_timeout)
@@ -274,10 +275,11 @@ class Connection:
         """
         if self.recovery.inherited:
             return
+        seconds = seconds_of(timeout, self.recovery.availability.timeout)
         transport, tasks = self._transport, list(self.recovery.tasks)
         slot = self.recovery.say_goodbye()
         try:
-            async with asyncio.timeout(seconds_of(timeout, self.recovery.availability.timeout)):
+            async with asyncio.timeout(seconds):
                 if slot is not None:
                     await slot.future
                 await asyncio.shield(transport.gone)

@@ -200,12 +200,13 @@ class Consumer:
         """
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
+        seconds = seconds_of(timeout, self.subscription.transport.timeout)
+        within = seconds_of(within, 0.0)
         if not self.started:
             await start_by_waiting(self)
         subscription, loop = self.subscription, self._loop
         if subscription.buffer:
             await asyncio.sleep(0)  # other tasks, acks on their way out among them, get their turn
-        seconds = seconds_of(timeout, subscription.transport.timeout)
         if not await self._arrived(1, loop.time() + seconds):
             return []
         wanted = min(max_messages, self._prefetch or max_messages)

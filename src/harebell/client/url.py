@@ -13,6 +13,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -171,7 +172,9 @@ def parse_url(
         username=unquote(parts.username) if parts.username is not None else "guest",
         password=unquote(parts.password) if parts.password is not None else "guest" if parts.username is None else "",
         timeout=_positive(timeout),
-        heartbeat=_number(query, "heartbeat", 0, MAX_USHORT, DEFAULT_HEARTBEAT) if heartbeat is None else heartbeat,
+        heartbeat=_heartbeat(
+            _number(query, "heartbeat", 0, MAX_USHORT, DEFAULT_HEARTBEAT) if heartbeat is None else heartbeat
+        ),
         frame_max=_frame_max(query),
         channel_max=_number(query, "channel_max", 0, MAX_USHORT, 2047),
         mechanisms=mechanisms,
@@ -202,7 +205,7 @@ def parameters_of(
     return replace(
         url,
         timeout=_positive(url.timeout if timeout is None else timeout),
-        heartbeat=url.heartbeat if heartbeat is None else heartbeat,
+        heartbeat=_heartbeat(url.heartbeat if heartbeat is None else heartbeat),
         context=url.context if context is None else context,
     )
 
@@ -224,6 +227,12 @@ def hosts_of(
     urls = [url] if isinstance(url, str | ConnectionParameters) or not isinstance(url, Iterable) else list(url)
     if not urls:
         raise errors.InvalidArgument("no URL was given: connect() needs at least one host")
+    if context is not None and not isinstance(context, ssl.SSLContext):
+        raise errors.InvalidArgument(
+            f"context is {context!r}: a TLS context is needed, as ssl.create_default_context()"
+        )
+    if locale is not None and not isinstance(locale, str):
+        raise errors.InvalidArgument(f"locale is {locale!r}: text is needed, as en_US")
     hosts: list[ConnectionParameters] = []
     for one in urls:
         if not isinstance(one, str | ConnectionParameters):
@@ -296,7 +305,16 @@ def _mechanism(name: str) -> Mechanism:
     return known
 
 
+def _heartbeat(given: object) -> int:
+    seconds = int(given) if isinstance(given, Integral) and not isinstance(given, bool) else -1
+    if not 0 <= seconds <= MAX_USHORT:
+        raise errors.InvalidArgument(
+            f"heartbeat is {given!r}: a whole number of seconds from 0 to {MAX_USHORT} is needed; 0 takes the broker's"
+        )
+    return seconds
+
+
 def _positive(timeout: float) -> float:
-    if not check_seconds(timeout):
+    if not (seconds := check_seconds(timeout)):
         raise errors.InvalidArgument(f"timeout is {timeout!r}: a number of seconds above 0 is needed")
-    return timeout
+    return seconds

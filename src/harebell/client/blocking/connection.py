@@ -26,7 +26,7 @@ from harebell.client.connection import DEFAULT_RECOVERY
 from harebell.client.messages import Delivery, Message, OnNack, OnOrphan
 from harebell.client.middleware.registry import Middlewares
 from harebell.client.recovery.policy import Recovery
-from harebell.client.transport.dialling import Credentials, Dial
+from harebell.client.transport.dialling import Credentials, Dial, check_credentials, check_dial
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import TableLike
 
@@ -111,6 +111,8 @@ async def opening(
     io: IoThread, url: Any, *, dial: Dial | None = None, credentials: Credentials | None = None, **options: Any
 ) -> asyncio_api.Connection:
     """An asyncio connection on the I/O thread, with what `connect` was given."""
+    check_dial(dial)  # here, because in_a_thread makes a function of any arguments
+    check_credentials(credentials)
     inner = await asyncio_api.connect(
         url,
         dial=None if dial is None else in_a_thread(io, dial),

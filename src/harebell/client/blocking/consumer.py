@@ -98,6 +98,7 @@ class Consumer:
         if max_messages < 1:
             raise errors.InvalidArgument(f"max_messages is {max_messages}: at least 1 is needed")
         seconds = seconds_of(timeout, self._inner.subscription.transport.timeout)
+        within = seconds_of(within, 0.0)
         deadline = time.monotonic() + seconds
         self._started()
         batch: list[Delivery] = []

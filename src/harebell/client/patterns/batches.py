@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
@@ -29,6 +30,7 @@ from harebell.client.patterns.handling import BatchHandling, Unreadable, own_err
 from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader
 from harebell.client.patterns.settlements import Settlements
+from harebell.client.seconds import check_seconds
 from harebell.client.settling import Reject, Requeue
 
 __all__ = ["Batches", "Filling"]
@@ -44,9 +46,9 @@ class Filling:
     def __init__(self, size: int, within: float | None) -> None:
         if size < 1:
             raise errors.InvalidArgument(f"batch is {size}: at least 1 is needed")
-        within = WITHIN if within is None else within
-        if not 0 <= within < float("inf"):
-            raise errors.InvalidArgument(f"within is {within}: 0 or more seconds are needed")
+        within = WITHIN if within is None else check_seconds(within, "within")
+        if within == math.inf:
+            raise errors.InvalidArgument("within is inf: a batch that never fills would wait for ever; give seconds")
         self.size = size
         self.within = within
 

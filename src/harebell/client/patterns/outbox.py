@@ -33,7 +33,7 @@ from harebell.client.messages import Publication
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
-from harebell.client.seconds import seconds_of
+from harebell.client.seconds import check_seconds, setting_of
 
 __all__ = ["Outbox", "OutboxEntry", "Relay", "is_final"]
 
@@ -100,9 +100,9 @@ class Relay:
         interval: float = 0.5,
         timeout: float | None = None,
     ) -> None:
-        if interval <= 0:
+        if not (interval := check_seconds(interval, "interval")):
             raise errors.InvalidArgument(f"interval is {interval}: more than 0 seconds are needed")
-        seconds = seconds_of(timeout, connection.recovery.availability.timeout)
+        seconds = setting_of(timeout, connection.recovery.availability.timeout)
         if seconds == math.inf:
             raise errors.InvalidArgument("timeout is inf: the lease of a relay that was lost ends some time after it")
         self._outbox = outbox

@@ -39,7 +39,7 @@ from harebell.client.patterns.deduplication import Keys
 from harebell.client.patterns.pending import Pending, Reports
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.publish_many import CHUNK
-from harebell.client.seconds import seconds_of
+from harebell.client.seconds import seconds_of, setting_of
 
 __all__ = ["Producer"]
 
@@ -85,7 +85,7 @@ class Producer(Generic[T]):
         self._on_orphan: OnOrphan = on_orphan
         self._on_nack: OnNack = on_nack
         self._mandatory = mandatory
-        self._timeout = seconds_of(timeout, connection.recovery.availability.timeout)
+        self._timeout = setting_of(timeout, connection.recovery.availability.timeout)
         self._on_blocked = on_blocked
         self._codec = codec
         self._keys = Keys() if deduplicate else None
@@ -228,9 +228,10 @@ class Producer(Generic[T]):
 
         Waits for room in the window, for a broker that blocks, and for the end of an outage, at most `timeout` seconds.
         """
+        seconds = self._timeout if timeout is None else seconds_of(timeout, self._timeout)
         publication = self._publication(body, routing_key, exchange, mandatory)
         if not self.has_room:
-            await self._room(seconds_of(timeout, self._timeout))
+            await self._room(seconds)
         return self._send(publication)
 
     @property

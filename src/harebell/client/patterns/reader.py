@@ -31,6 +31,7 @@ from harebell.client.patterns.source import ChannelSource
 from harebell.client.recovery.policy import Backoff
 from harebell.client.recovery.redeclare import Redeclaration
 from harebell.client.recovery.stream_position import Resume
+from harebell.client.seconds import check_seconds
 from harebell.client.starting import abandon_starting, start_by_waiting, stop_starting
 from harebell.protocol.v091 import TableLike
 
@@ -76,7 +77,7 @@ class QueueReader:
         self._resubscribe = resubscribe
         self._exclusive = exclusive
         self._arguments = arguments
-        self._timeout = timeout
+        self._timeout = None if timeout is None else check_seconds(timeout)
         self._prepare = prepare
         self._setup = setup
         self._resume: Resume = resume

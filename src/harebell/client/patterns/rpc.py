@@ -37,7 +37,7 @@ from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery, Message, Returned, copy_of_properties, encoded
 from harebell.client.patterns.codec import Codec, message_of
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.seconds import seconds_of
+from harebell.client.seconds import seconds_of, setting_of
 from harebell.protocol.v091 import Properties
 
 __all__ = ["Rpc"]
@@ -117,7 +117,7 @@ class Rpc(Generic[Given, Reply]):
         self._connection = connection
         self._loop = connection.recovery.availability.loop
         self._exchange = exchange
-        self._timeout = seconds_of(timeout, connection.recovery.availability.timeout)
+        self._timeout = setting_of(timeout, connection.recovery.availability.timeout)
         self._codec = codec
         self._opened: Channel | None = None
         self._calls: dict[str, _Call] = {}

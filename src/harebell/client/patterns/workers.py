@@ -93,9 +93,9 @@ class Workers:
             workers = 16 if batch is None else 1
         if workers < 1:
             raise errors.InvalidArgument(f"workers is {workers}: at least 1 is needed")
-        check_seconds(grace, "grace")
+        grace = check_seconds(grace, "grace")
         if handler_timeout is not None:
-            check_seconds(handler_timeout, "handler_timeout")
+            handler_timeout = check_seconds(handler_timeout, "handler_timeout")
         at_once = workers * size  # deliveries that handlers may process
         if at_once > MAX_PREFETCH:
             raise errors.InvalidArgument(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from harebell import errors
+from harebell.client.seconds import check_seconds
 
-__all__ = ["Backoff", "Pauses", "Recovery"]
+__all__ = ["Backoff", "Pauses", "Recovery", "check_backoff", "check_recovery"]
 
 MAX_DOUBLINGS: Final = 60  # a longer outage doubles nothing any more, and must not overflow
 
@@ -30,8 +32,13 @@ class Backoff:
     factor: float = 2.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.base <= self.most and self.factor >= 1):
-            raise errors.InvalidArgument(f"{self}: 0 <= base <= most and factor >= 1 are needed")
+        for name in ("base", "most"):
+            object.__setattr__(self, name, check_seconds(getattr(self, name), f"{name} of a Backoff"))
+        factor = self.factor
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor < math.inf:
+            raise errors.InvalidArgument(f"factor of a Backoff is {factor!r}: a number is needed, 1 or more")
+        if not self.base <= self.most < math.inf:
+            raise errors.InvalidArgument(f"{self}: 0 <= base <= most are needed, and an end of both")
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait before this attempt; the first is 1."""
@@ -39,7 +46,10 @@ class Backoff:
 
     def longest(self, attempt: int) -> float:
         """The longest delay before this attempt, in seconds."""
-        return min(self.most, self.base * self.factor ** min(attempt - 1, MAX_DOUBLINGS))
+        try:
+            return min(self.most, self.base * self.factor ** min(attempt - 1, MAX_DOUBLINGS))
+        except OverflowError:  # of a factor that is large itself
+            return self.most
 
 
 class Pauses:
@@ -97,6 +107,7 @@ class Recovery:
     first: Literal["once", "retry"] = "once"
 
     def __post_init__(self) -> None:
+        check_backoff(self.backoff)
         for name, allowed in (
             ("topology", ("all", "transient", "none")),
             ("calls", ("park", "fail")),
@@ -104,5 +115,24 @@ class Recovery:
         ):
             if getattr(self, name) not in allowed:
                 raise errors.InvalidArgument(f"{name}={getattr(self, name)!r}: one of {', '.join(allowed)} is needed")
-        if self.give_up_after is not None and self.give_up_after < 0:
-            raise errors.InvalidArgument(f"give_up_after={self.give_up_after!r}: seconds, 0 or more, or None")
+        if self.give_up_after is not None:
+            object.__setattr__(self, "give_up_after", check_seconds(self.give_up_after, "give_up_after"))
+        if not isinstance(self.reopen_channels, bool):
+            raise errors.InvalidArgument(f"reopen_channels={self.reopen_channels!r}: True or False is needed")
+
+
+def check_backoff(backoff: object) -> None:
+    """InvalidArgument for what is no Backoff: it would be found out at the first loss, and end the connection."""
+    if not isinstance(backoff, Backoff):
+        raise errors.InvalidArgument(
+            f"backoff is {backoff!r}: give a Backoff, as Backoff(base=0.2, most=5), or leave it out"
+        )
+
+
+def check_recovery(recovery: object) -> None:
+    """InvalidArgument for what is neither a Recovery nor None."""
+    if recovery is not None and not isinstance(recovery, Recovery):
+        raise errors.InvalidArgument(
+            f"recovery is {recovery!r}: give a Recovery, as Recovery(give_up_after=60), or None for a connection that "
+            "ends with its transport, or leave it out"
+        )

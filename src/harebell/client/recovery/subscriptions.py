@@ -134,6 +134,7 @@ class Subscriptions:
     async def cancel(self, subscription: Subscription, requeue: bool, timeout: float | None) -> None:
         """End it; what was not taken goes back to the queue, or is left to be taken, as what still comes is."""
         requests = self.requests
+        seconds = seconds_of(timeout, requests.transport.timeout)
         core, transport, consumer = requests.core, requests.transport, subscription.core
         if consumer is None or core.reason is not None or consumer.cancelling:
             subscription.ended(None)
@@ -148,7 +149,7 @@ class Subscriptions:
             subscription.give_back()
             subscription.ended(None)
         try:
-            await transport.reply(slot, timeout, core.abandon)
+            await transport.reply(slot, seconds, core.abandon)
         except errors.HarebellError:
             if core.reason is None:
                 raise  # on a wire channel that is gone it is cancelled, too

@@ -21,8 +21,8 @@ from typing import Final, Literal, Self
 from harebell import errors
 from harebell.client import events as e
 from harebell.client.opening import Opening
-from harebell.client.recovery.policy import Backoff
-from harebell.client.seconds import seconds_of
+from harebell.client.recovery.policy import Backoff, check_backoff
+from harebell.client.seconds import check_seconds, seconds_of
 from harebell.client.sessions.core.transport import SessionTransport
 from harebell.client.sessions.harness import ConnectionHarness
 from harebell.client.sessions.recovery import SessionRecovery
@@ -87,8 +87,12 @@ def connect(
             url, timeout=timeout, heartbeat=heartbeat, context=context, client_properties=client_properties,
             locale=locale, write=write_map,
         )  # fmt: skip
-        if give_up_after is not None and (backoff is None or give_up_after < 0):
-            raise errors.InvalidArgument(f"give_up_after={give_up_after!r}: seconds, 0 or more, and a backoff")
+        if backoff is not None:
+            check_backoff(backoff)
+        if give_up_after is not None:
+            check_seconds(give_up_after, "give_up_after")
+            if backoff is None:
+                raise errors.InvalidArgument(f"give_up_after={give_up_after!r} needs a backoff: None never comes back")
         dialer = Dialer(SessionTransport, hosts, credentials, sock, dial, dial_timeout)
         recovery = SessionRecovery(dialer, backoff if sock is None else None, give_up_after)
         await recovery.first_dial()
@@ -192,9 +196,10 @@ class Connection:
         """
         if self.recovery.inherited:
             return
+        seconds = seconds_of(timeout, self.recovery.timeout)
         transport = self.recovery.say_goodbye()
         try:
-            async with asyncio.timeout(seconds_of(timeout, self.recovery.timeout)):
+            async with asyncio.timeout(seconds):
                 await asyncio.shield(transport.gone)
         except TimeoutError:
             transport.abort()

@@ -402,6 +402,7 @@ class Session:
 
     async def acquire(self, deliveries: Iterable[Delivery], *, timeout: float | None = None) -> list[Delivery]:
         """Take browsed messages out of their queues. Returns those that were still there, which are to be settled."""
+        self.core.deadline(timeout)  # what is no number is refused, whether there is something to acquire or not
         return cast("list[Delivery]", await self.core.deliveries.acquire_all(deliveries, timeout))
 
     # -- topology ----------------------------------------------------------------------------------------------------

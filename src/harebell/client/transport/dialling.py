@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
 from harebell import errors
-from harebell.client.callbacks import awaited
+from harebell.client.callbacks import awaited, check_callable
 from harebell.client.core.slots import copy_of
 from harebell.client.seconds import check_seconds
 from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 
-__all__ = ["Credentials", "Dial", "Dialer"]
+__all__ = ["Credentials", "Dial", "Dialer", "check_credentials", "check_dial"]
 
 Credentials = Callable[[], "tuple[str, str] | Awaitable[tuple[str, str]]"]
 Dial = Callable[[str, int], "socket.socket | Awaitable[socket.socket]"]
@@ -26,6 +26,36 @@ DIAL_SECONDS: Final = 5.0  # for each of several hosts, unless the program says 
 NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"))
 
 _C = TypeVar("_C", bound=Wire)
+
+
+def check_credentials(credentials: object) -> None:
+    """InvalidArgument for what cannot be asked at each dial, as the user name and password themselves."""
+    if credentials is None:
+        return
+    if not callable(credentials):  # what it is instead is not told: it may be the password
+        raise errors.InvalidArgument(
+            f"credentials is a {type(credentials).__name__}: give a function without arguments that returns (user "
+            "name, password or token); a login that never changes stands in the URL"
+        )
+    check_callable("credentials", credentials)
+
+
+def check_dial(dial: object) -> None:
+    """InvalidArgument for what cannot be called with a host and a port."""
+    if dial is not None:
+        check_callable("dial", dial, "host", "port")
+
+
+def _login(given: object) -> tuple[str, str]:
+    """What `credentials` gave, checked; the text of the error has no part of it."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        kind = type(given).__name__
+        shown = f"{kind} of {len(given)}" if isinstance(given, tuple | list) else kind
+        raise errors.InvalidArgument(f"credentials() gave a {shown}: (user name, password or token) is needed")
+    for what, text in zip(("user name", "password"), given, strict=True):
+        if not isinstance(text, str):
+            raise errors.InvalidArgument(f"credentials() gave a {what} of type {type(text).__name__}: text is needed")
+    return given[0], given[1]
 
 
 class Dialer(Generic[_C]):
@@ -49,8 +79,12 @@ class Dialer(Generic[_C]):
         connector: Dial | None = None,
         each: float | None = None,
     ) -> None:
-        if each is not None and not check_seconds(each, "dial_timeout"):
+        if each is not None and not (each := check_seconds(each, "dial_timeout")):
             raise errors.InvalidArgument(f"dial_timeout is {each!r}: a number of seconds above 0 is needed")
+        if sock is not None and not isinstance(sock, socket.socket):
+            raise errors.InvalidArgument(f"sock is {sock!r}: a connected socket is needed")
+        check_dial(connector)
+        check_credentials(credentials)
         if sock is not None and connector is not None:
             raise errors.InvalidArgument("sock and dial are both given: a connection is made with one of them")
         self._make = make
@@ -88,7 +122,7 @@ class Dialer(Generic[_C]):
                     break
                 timeout = min(timeout, max(left, 0.001))
             if self._credentials is not None:
-                username, password = await awaited(self._credentials())
+                username, password = _login(await awaited(self._credentials()))
                 host = replace(host, username=username, password=password)
             connecting(host.peer)
             try:

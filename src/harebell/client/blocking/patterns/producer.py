@@ -139,6 +139,7 @@ class Producer(Generic[T]):
 
         Waits for room in the window, for a broker that blocks, and for the end of an outage, at most `timeout` seconds.
         """
+        seconds_of(timeout, 0.0)  # what is no number is refused, whether it has to wait or not
         io, inner, message = self._io, self._inner, message_of(body, self._codec)
         io.check()
         if not io.loop.asleep:

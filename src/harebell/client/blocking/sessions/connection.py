@@ -22,7 +22,7 @@ from harebell.client.blocking.sessions.session import Session
 from harebell.client.blocking.thread import io_thread
 from harebell.client.recovery.policy import Backoff
 from harebell.client.sessions.connection import DEFAULT_BACKOFF
-from harebell.client.transport.dialling import Credentials, Dial
+from harebell.client.transport.dialling import Credentials, Dial, check_credentials, check_dial
 from harebell.client.url import ConnectionParameters
 
 __all__ = ["Connection", "connect"]
@@ -66,6 +66,8 @@ def connect(
     DeadlineExceeded; LocalProtocolError inside a running event loop.
     """
     io = io_thread()
+    check_dial(dial)  # here, because in_a_thread makes a function of any arguments
+    check_credentials(credentials)
 
     async def opened() -> asyncio_api.Connection:
         inner = await asyncio_api.connect(

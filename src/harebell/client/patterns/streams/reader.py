@@ -28,6 +28,7 @@ from harebell.client.patterns.reader import QueueReader
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.patterns.streams.offsets import Offsets
 from harebell.client.recovery.stream_position import OFFSET, Resume
+from harebell.client.seconds import check_seconds
 from harebell.client.starting import abandon_starting, start_by_waiting, stop_starting
 from harebell.protocol.v091 import Table, TableLike
 
@@ -63,7 +64,8 @@ class StreamReader:
             raise errors.InvalidArgument(f"resume={resume!r}: handed_out or settled is needed")
         if (offsets is None) != (not name):
             raise errors.InvalidArgument("a stored position needs both: name=... and offsets=...")
-        if store_every < 1 or store_seconds <= 0:
+        store_seconds = check_seconds(store_seconds, "store_seconds")
+        if store_every < 1 or store_seconds == 0:
             raise errors.InvalidArgument("store_every is 1 or more messages, store_seconds more than 0")
         if prefetch < 1:
             raise errors.InvalidArgument(f"prefetch is {prefetch}: a stream needs a limit of 1 or more")
@@ -77,7 +79,7 @@ class StreamReader:
         self._store_seconds = store_seconds
         self._prefetch = prefetch
         self._arguments = arguments
-        self._timeout = timeout
+        self._timeout = None if timeout is None else check_seconds(timeout)
         self.first: asyncio.Task[object] | None = None
         self._reader: QueueReader | None = None
         self._since = 0  # messages handed out since the last store
