@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
 import sys
 import uuid
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
@@ -14,7 +16,9 @@ import msgspec
 import pytest
 
 import harebell
-from harebell import errors
+from harebell import blocking, errors
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
 from harebell.client.core.channel import ChannelCore
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.codec import message_of
@@ -276,3 +280,94 @@ def test_a_message_is_taken_as_it_is() -> None:
     encoded = message_of({"a": 1}, harebell.JSON())
     assert isinstance(encoded, Message)
     assert (encoded.body, encoded.properties.content_type) == (b'{"a":1}', "application/json")
+
+
+class NoCodec:
+    """What has both names, and is no codec."""
+
+    def __init__(self, encode: object, decode: object) -> None:
+        self.encode, self.decode = encode, decode
+
+
+class Plain:
+    """A codec all the same: of a class, without an object of it."""
+
+    @staticmethod
+    def encode(value: object) -> tuple[bytes, str]:
+        return str(value).encode(), "text/plain"
+
+    @classmethod
+    def decode(cls, delivery: Delivery) -> str:
+        return delivery.body.decode()
+
+
+async def waits(given: object) -> tuple[bytes, str]:
+    return b"", ""
+
+
+NO_CODECS: list[tuple[Any, str]] = [
+    (harebell.JSON, r"codec is the class JSON: give an object of it, as JSON\(\)"),
+    (Order, "has no encode: give JSON"),
+    ("json", "codec is 'json', which has no decode"),
+    (b"json", "has no encode"),
+    (5, "codec is 5, which has no encode"),
+    (True, "has no encode"),
+    (object(), "has no encode"),
+    (lambda value: value, "has no encode"),
+    (NoCodec(None, None), "has no encode"),
+    (NoCodec("text", len), "the codec's encode 'text' cannot be called"),
+    (NoCodec(lambda value: (b"", ""), None), "has no decode"),
+    (NoCodec(lambda value: (b"", ""), lambda: None), "the codec's decode .* cannot be called with \\(delivery\\)"),
+    (NoCodec(lambda: (b"", ""), lambda delivery: None), "the codec's encode .* cannot be called with \\(value\\)"),
+    (NoCodec(waits, lambda delivery: None), "encode waits is a coroutine function"),
+    (NoCodec(lambda value: (b"", ""), waits), "decode waits is a coroutine function"),
+]
+
+
+def handle(value: object, delivery: Delivery) -> None:
+    """A handler beside a codec."""
+
+
+TAKES_A_CODEC: dict[str, Callable[[Any, Any], object]] = {
+    "consume": lambda connection, codec: connection.consume("q", handle, codec=codec),
+    "consume, in batches": lambda connection, codec: connection.consume("q", handle, batch=2, codec=codec),
+    "serve": lambda connection, codec: connection.serve("q", handle, codec=codec),
+    "producer": lambda connection, codec: connection.producer(codec=codec),
+    "rpc": lambda connection, codec: connection.rpc(codec=codec),
+}
+
+
+@pytest.mark.parametrize("call", TAKES_A_CODEC)
+async def test_what_is_no_codec_is_refused_where_it_is_given(connection: Connection, call: str) -> None:
+    for codec, text in NO_CODECS:
+        with pytest.raises(errors.InvalidArgument, match=text):
+            TAKES_A_CODEC[call](connection, codec)
+    TAKES_A_CODEC[call](connection, Plain)
+
+
+async def test_so_it_is_for_threads(harebell_url: str) -> None:
+    def work() -> None:
+        with blocking.connect(harebell_url) as connection:
+            for call in TAKES_A_CODEC.values():
+                for codec, text in NO_CODECS:
+                    with pytest.raises(errors.InvalidArgument, match=text):
+                        call(connection, codec)
+                call(connection, Plain)
+
+    await asyncio.to_thread(work)
+
+
+async def test_a_codec_of_a_class_is_used(connection: Connection, channel: Channel, queue: str) -> None:
+    seen: asyncio.Queue[tuple[str, Delivery]] = asyncio.Queue()
+    async with connection.producer(codec=Plain) as producer:
+        await producer.publish("5", queue)
+    async with connection.consume(queue, lambda value, delivery: seen.put((value, delivery)), codec=Plain):
+        assert (await asyncio.wait_for(seen.get(), 60))[0] == "5"
+
+
+@pytest.mark.parametrize("encoded", [b"text", "text", None, (b"text",), (b"text", "text/plain", 1), 5])
+async def test_what_a_codec_writes_is_checked(connection: Connection, encoded: object) -> None:
+    codec: Any = NoCodec(lambda value: encoded, lambda delivery: None)
+    async with connection.producer(codec=codec) as producer:
+        with pytest.raises(errors.InvalidArgument, match=r"encode gave .*: \(body, content type\) is needed"):
+            await producer.publish(1, "q")

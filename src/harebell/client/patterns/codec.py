@@ -16,10 +16,11 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from harebell import errors
+from harebell.client.callbacks import check_plain
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.json_types import reader_of, written
 
-__all__ = ["JSON", "Codec", "message_of"]
+__all__ = ["JSON", "Codec", "check_codec", "message_of"]
 
 T = TypeVar("T")
 
@@ -43,8 +44,31 @@ def message_of(value: object, codec: Codec[Any] | None) -> Message | bytes:
     """What to publish for a value: a Message is taken as it is; without a codec, so are bytes."""
     if codec is None or isinstance(value, Message):
         return cast("Message | bytes", value)  # anything else is refused when it is encoded
-    body, content_type = codec.encode(value)
-    return Message(body, content_type=content_type)
+    encoded: object = codec.encode(value)
+    if not isinstance(encoded, tuple) or len(encoded) != 2:
+        raise errors.InvalidArgument(f"the codec's encode gave {_shown(encoded)}: (body, content type) is needed")
+    return Message(encoded[0], content_type=encoded[1])
+
+
+def check_codec(codec: object) -> None:
+    """InvalidArgument for what is no codec: each body would count as one that it cannot read, and cost its message."""
+    if codec is None:
+        return
+    for name, argument in (("encode", "value"), ("decode", "delivery")):
+        method = getattr(codec, name, None)
+        if method is None:
+            raise errors.InvalidArgument(
+                f"codec is {_shown(codec)}, which has no {name}: give JSON(), JSON(Order), or an object with "
+                "encode(value) and decode(delivery)"
+            )
+        try:
+            check_plain(f"the codec's {name}", method, argument)
+        except errors.InvalidArgument as error:
+            if not isinstance(codec, type):
+                raise
+            raise errors.InvalidArgument(
+                f"codec is the class {codec.__name__}: give an object of it, as {codec.__name__}() ({error})"
+            ) from None
 
 
 class JSON(Generic[T]):

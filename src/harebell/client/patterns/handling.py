@@ -16,7 +16,7 @@ from harebell.client.callbacks import awaited, check_callable
 from harebell.client.messages import Delivery
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import HandleArgs, HookedChannel
-from harebell.client.patterns.codec import Codec
+from harebell.client.patterns.codec import Codec, check_codec
 from harebell.client.patterns.retry import attempt_of
 
 __all__ = [
@@ -93,6 +93,7 @@ class Handling(ABC, Generic[G]):
     arguments: ClassVar[tuple[str, str]]
 
     def __init__(self, handler: Handler, codec: Codec[Any] | None, timeout: float | None) -> None:
+        check_codec(codec)
         check_callable("the handler", handler, *self.arguments[codec is None :])
         self._handler = handler
         self._codec = codec

@@ -34,7 +34,7 @@ from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel
 from harebell.client.core.outcomes import late
 from harebell.client.messages import Confirmation, Message, OnNack, OnOrphan, Publication, check_publication
-from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.patterns.codec import Codec, check_codec, message_of
 from harebell.client.patterns.deduplication import Keys
 from harebell.client.patterns.pending import Pending, Reports
 from harebell.client.patterns.source import ChannelSource
@@ -76,6 +76,7 @@ class Producer(Generic[T]):
     ) -> None:
         if window < 1:
             raise errors.InvalidArgument(f"window is {window}: at least 1 is needed")
+        check_codec(codec)
         if on_blocked is not None:
             check_plain("on_blocked", on_blocked, "reason")
         self._connection = connection

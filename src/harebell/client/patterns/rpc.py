@@ -35,7 +35,7 @@ from harebell.client.core.channel import ChannelCore
 from harebell.client.core.outcomes import cut_by
 from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery, Message, Returned, copy_of_properties, encoded
-from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.patterns.codec import Codec, check_codec, message_of
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.seconds import seconds_of, setting_of
 from harebell.protocol.v091 import Properties
@@ -114,6 +114,7 @@ class Rpc(Generic[Given, Reply]):
     def __init__(
         self, connection: ChannelSource, exchange: str, *, timeout: float | None, codec: Codec[Reply] | None
     ) -> None:
+        check_codec(codec)
         self._connection = connection
         self._loop = connection.recovery.availability.loop
         self._exchange = exchange

@@ -16,7 +16,7 @@ from harebell import errors
 from harebell.client.blocking.docs import documented_by
 from harebell.client.messages import Confirmation, Message, Publication, check_publication
 from harebell.client.patterns import outbox as asyncio_outbox, pending as asyncio_pending, producer as asyncio_api
-from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.patterns.codec import Codec, check_codec, message_of
 from harebell.client.seconds import seconds_of
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Producer(Generic[T]):
     """Publishes with confirms, on a channel of its own, for any number of threads. Made by `connection.producer`."""
 
     def __init__(self, connection: Connection, inner: asyncio_api.Producer[Any], codec: Codec[T] | None) -> None:
+        check_codec(codec)
         self._connection = connection
         self._io = connection.io
         self._inner = inner

@@ -21,7 +21,7 @@ from harebell.client.blocking.patterns.workers import InThreads, Own, Workers
 from harebell.client.callbacks import check_plain
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns import rpc as asyncio_api, server as asyncio_server
-from harebell.client.patterns.codec import Codec, message_of
+from harebell.client.patterns.codec import Codec, check_codec, message_of
 
 if TYPE_CHECKING:
     from harebell.client.blocking.connection import Connection
@@ -37,6 +37,7 @@ class Rpc(Generic[Given, Reply]):
     """Asks, on a channel of its own, for any number of threads. Made by `connection.rpc`; enter it with `with`."""
 
     def __init__(self, connection: Connection, inner: asyncio_api.Rpc[Any, Delivery], codec: Codec[Any] | None) -> None:
+        check_codec(codec)
         self._connection = connection
         self._io = connection.io
         self._inner = inner

@@ -33,7 +33,7 @@ from harebell.client.blocking.thread import IoThread
 from harebell.client.callbacks import check_plain
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.patterns import workers as asyncio_api
-from harebell.client.patterns.codec import Codec
+from harebell.client.patterns.codec import Codec, check_codec
 from harebell.client.patterns.handling import value_of, values_of
 from harebell.client.patterns.reader import Setup
 from harebell.client.patterns.settlements import OneByOne
@@ -107,6 +107,7 @@ class Workers:
         batches: bool = False,
     ) -> None:
         names = ("values", "deliveries") if batches else ("value", "delivery")
+        check_codec(codec)
         check_plain("the handler", handler, *names[codec is None :])
         self._connection = connection  # keeps it open
         self._io = io = connection.io
