@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import pytest
 
 import harebell
-from harebell import errors
+from harebell import blocking, errors
 from harebell.broker import Broker
 from harebell.client.channel import Channel
 from harebell.client.connection import Connection
@@ -223,12 +224,51 @@ async def test_what_the_broker_gave_up(connection: Connection, channel: Channel,
         ({"on": "OSError"}, "on is 'OSError': classes of errors"),
         ({"on": (OSError("no class"),)}, "classes of errors"),
         ({"by": "magic"}, "by='magic'"),
+        ({"dead_letter": ""}, "dead_letter='': the name of a queue"),
+        ({"dead_letter": 5}, "dead_letter=5: the name of a queue"),
+        ({"dead_letter": b"dead"}, "dead_letter=b'dead': the name of a queue"),
+        ({"dead_letter": ["dead"]}, "the name of a queue"),
         ({"by": "broker", "delays": (2, 1)}, "delays that grow"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=said):
         Retry(**arguments)  # type: ignore[arg-type]
+
+
+NO_RETRY: list[Any] = [(1, 2), 3, 1.5, True, False, Retry, "1", []]
+NO_RETRIES: list[tuple[dict[str, Any], str]] = [
+    *[({"retry": given}, "retry is .*: give a Retry") for given in NO_RETRY],
+    *[({"dead_letter": given}, "the name of a queue is needed") for given in ("", 5, b"dead", True)],
+    ({"dead_letter": "work"}, "is the work queue itself"),
+    ({"retry": Retry(dead_letter="work")}, "is the work queue itself"),
+    ({"retry": Retry((), dead_letter="work")}, "is the work queue itself"),
+    ({"retry": Retry((1,), dead_letter="work", by="broker")}, "is the work queue itself"),
+    ({"retry": Retry((1,)), "dead_letter": "work"}, "is the work queue itself"),
+    ({"retry": Retry((1,), dead_letter="work.retry.1000")}, "is a queue of the retries"),
+]
+
+
+@pytest.mark.parametrize("options, said", NO_RETRIES)
+async def test_what_would_lose_messages_or_try_them_for_ever_is_refused(
+    connection: Connection, harebell_url: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(errors.InvalidArgument, match=said):
+        connection.consume("work", Delivery.ack, **options)
+
+    def in_a_thread() -> None:
+        with blocking.connect(harebell_url) as of_threads, pytest.raises(errors.InvalidArgument, match=said):
+            of_threads.consume("work", lambda delivery: None, **options)
+
+    await asyncio.to_thread(in_a_thread)
+
+
+@pytest.mark.parametrize("given", [Retry(dead_letter="work"), Retry((1,), dead_letter="work", by="broker")])
+def test_so_it_is_for_who_declares_the_queues(given: Retry) -> None:
+    for made in (given.dead_queue, given.queues, given.queue_arguments):
+        with pytest.raises(errors.InvalidArgument, match="is the work queue itself"):
+            made("work")
+        assert made("other")
 
 
 def test_delays_may_be_any_iterable() -> None:

@@ -90,8 +90,12 @@ class RetryOutcome:
             check_callable("on_error", on_error, "delivery", "error")
         if max_failures is not None and max_failures < 1:
             raise errors.InvalidArgument(f"max_failures is {max_failures}: 1 or more is needed, or None for no limit")
+        if retry is not None and not isinstance(retry, Retry):
+            raise errors.InvalidArgument(f"retry is {retry!r}: give a Retry, as Retry(delays=(1, 10, 60)), or None")
         if dead_letter is not None:
             retry = Retry((), dead_letter=dead_letter) if retry is None else replace(retry, dead_letter=dead_letter)
+        if retry is not None:
+            retry.queues(queue)  # refused here, and not when the first message fails
         self.before: Callable[[Delivery], None] | None = None if retry is None else restore
         self.after: Callable[[Delivery, object], Awaitable[None]] | None = None
         self.failing = False

@@ -70,6 +70,10 @@ class Retry:
             wrong = [delay for delay in delays if not 0.001 <= delay < 2**32 / 1000]
         except TypeError:
             raise errors.InvalidArgument(f"delays is {self.delays!r}: seconds are needed, as in (1, 10, 60)") from None
+        if self.dead_letter is not None and (not isinstance(self.dead_letter, str) or not self.dead_letter):
+            raise errors.InvalidArgument(
+                f"dead_letter={self.dead_letter!r}: the name of a queue is needed; left out: the work queue's and .dead"
+            )
         if wrong:
             raise errors.InvalidArgument(f"a delay of {wrong[0]!r} s: from 0.001 to 4294967 is needed")
         object.__setattr__(self, "delays", delays)
@@ -81,7 +85,12 @@ class Retry:
             raise errors.InvalidArgument('by="broker" needs delays that grow: the broker multiplies the first one')
 
     def dead_queue(self, queue: str) -> str:
-        """The queue for what has failed for good."""
+        """The queue for what has failed for good. InvalidArgument where that is the work queue itself."""
+        if self.dead_letter == queue:
+            raise errors.InvalidArgument(
+                f"dead_letter={queue!r} is the work queue itself, where what failed for good would fail again: name "
+                "another queue"
+            )
         return f"{queue}.dead" if self.dead_letter is None else self.dead_letter
 
     def retry_queue(self, queue: str, attempts: int) -> str | None:
@@ -89,7 +98,11 @@ class Retry:
         return f"{queue}.retry.{_ms(self.delays[attempts - 1])}" if attempts <= len(self.delays) else None
 
     def queues(self, queue: str) -> dict[str, Table]:
-        """The queues to declare, durable, with their arguments."""
+        """The queues to declare, durable, with their arguments.
+
+        InvalidArgument where the one of dead letters is another of them.
+        """
+        dead = self.dead_queue(queue)
         held: dict[str, Table] = {}
         if self.by == "queues":
             for delay in self.delays:
@@ -98,7 +111,11 @@ class Retry:
                     "x-dead-letter-exchange": "",
                     "x-dead-letter-routing-key": queue,
                 }
-        return held | {self.dead_queue(queue): {}}
+        if dead in held:
+            raise errors.InvalidArgument(
+                f"dead_letter={dead!r} is a queue of the retries, which sends back what it holds: name another queue"
+            )
+        return held | {dead: {}}
 
     def queue_arguments(self, queue: str) -> Table:
         """For by="broker": the arguments to declare the work queue with.
