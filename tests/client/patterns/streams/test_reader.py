@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -183,6 +184,12 @@ async def test_bad_arguments(connection: Connection, name: str) -> None:
     for options, text in (
         ({"resume": "never"}, "resume='never'"),
         ({"name": "r"}, "needs both"),
+        ({"name": "r", "offsets": FileOffsets}, "offsets is .*FileOffsets'>: give an object with load"),
+        ({"name": "r", "offsets": "/var/lib/billing"}, "offsets is '/var/lib/billing': give an object"),
+        ({"name": "r", "offsets": 5}, "offsets is 5"),
+        ({"name": "r", "offsets": {}}, "offsets is {}"),
+        ({"name": "r", "offsets": SimpleNamespace(load=5, store=5)}, "load of the offsets 5 cannot be called"),
+        ({"name": "r", "offsets": SimpleNamespace(load=max, store=lambda: 5)}, r"with \(queue, name, offset\)"),
         ({"offsets": Memory()}, "needs both"),
         ({"store_every": 0}, "store_every"),
         ({"store_seconds": 0}, "store_every"),

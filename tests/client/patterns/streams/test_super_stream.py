@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -87,9 +88,23 @@ async def test_publish_and_read(connection: Connection, other: Channel, name: st
 
 
 async def test_bad_arguments(connection: Connection, name: str) -> None:
-    for partitions in (0, [], ["a", "a"]):
+    for partitions in (0, -1, [], (), ["a", "a"]):
         with pytest.raises(errors.InvalidArgument, match="their number, or different keys"):
             connection.super_stream(name, partitions)
+    wrong: list[Any] = [
+        {"a", "b"}, frozenset("ab"), "ab", b"ab", {"a": 1}, (key for key in "ab"), None, True, 1.5, [1, 2], ["a", b"b"],
+        ["a", None], ["a", ""], [""], [["a"]], object(), str,
+    ]  # fmt: skip
+    for partitions in wrong:
+        with pytest.raises(errors.InvalidArgument, match="partitions="):
+            connection.super_stream(name, partitions)
+        if partitions is not None:
+            with pytest.raises(errors.InvalidArgument, match="partitions="):
+                connection.super_stream(name, ["a", "b"]).read(partitions=partitions)
+    for called in (None, "", 5, b"name"):
+        with pytest.raises(errors.InvalidArgument, match="the name of a super stream"):
+            connection.super_stream(called, 2)  # type: ignore[arg-type]
+    assert connection.super_stream(name, ("b", "a")).keys == ["b", "a"]
     events = connection.super_stream(name, 2)
     for chosen in ([], ["2"]):
         with pytest.raises(errors.InvalidArgument, match=r"has the partitions \['0', '1'\]"):

@@ -26,7 +26,7 @@ from harebell.client.consumer import Consumer
 from harebell.client.messages import Delivery
 from harebell.client.patterns.reader import QueueReader
 from harebell.client.patterns.source import ChannelSource
-from harebell.client.patterns.streams.offsets import Offsets
+from harebell.client.patterns.streams.offsets import Offsets, check_offsets
 from harebell.client.recovery.stream_position import OFFSET, Resume
 from harebell.client.seconds import check_seconds
 from harebell.client.starting import abandon_starting, start_by_waiting, stop_starting
@@ -62,6 +62,7 @@ class StreamReader:
     ) -> None:
         if resume not in ("handed_out", "settled"):
             raise errors.InvalidArgument(f"resume={resume!r}: handed_out or settled is needed")
+        check_offsets(offsets)
         if (offsets is None) != (not name):
             raise errors.InvalidArgument("a stored position needs both: name=... and offsets=...")
         store_seconds = check_seconds(store_seconds, "store_seconds")

@@ -45,7 +45,12 @@ class SuperStream:
     """
 
     def __init__(self, connection: ChannelSource, name: str, partitions: int | Sequence[str]) -> None:
-        keys = [str(n) for n in range(partitions)] if isinstance(partitions, int) else list(partitions)
+        if not isinstance(name, str) or not name:
+            raise errors.InvalidArgument(f"name={name!r}: the name of a super stream is needed")
+        if isinstance(partitions, int) and not isinstance(partitions, bool):
+            keys = [str(n) for n in range(partitions)]
+        else:
+            keys = _keys(partitions)
         if not keys or len(set(keys)) < len(keys):
             raise errors.InvalidArgument(f"partitions={partitions!r}: their number, or different keys, is needed")
         self._connection = connection
@@ -103,7 +108,7 @@ class SuperStream:
 
         A position is stored for each partition. `prefetch` is that of each.
         """
-        chosen = self.keys if partitions is None else list(partitions)
+        chosen = self.keys if partitions is None else _keys(partitions)
         unknown = [key for key in chosen if key not in self.keys]
         if unknown or not chosen:
             raise errors.InvalidArgument(f"super stream {self.name!r} has the partitions {self.keys}: {chosen}?")
@@ -215,6 +220,18 @@ class SuperStreamReader:
                 failed = failed or again
         if failed is not None and error is None:
             raise failed
+
+
+def _keys(partitions: object) -> list[str]:
+    """The keys, in their order: a publication's key decides by its place among them, so a set will not do."""
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Sequence):
+        raise errors.InvalidArgument(
+            f"partitions={partitions!r}: a list of keys is needed, in the order of the partitions, or their number"
+        )
+    wrong = [key for key in partitions if not isinstance(key, str) or not key]
+    if wrong:
+        raise errors.InvalidArgument(f"partitions={partitions!r}: {wrong[0]!r} is no key; texts are needed")
+    return list(partitions)
 
 
 def murmur3(data: bytes, seed: int) -> int:
