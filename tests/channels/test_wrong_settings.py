@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +19,7 @@ import pytest
 from harebell import errors
 from harebell.broker import Broker, Tls
 from harebell.channels import AsgiChannelLayer, ChannelLayer
+from harebell.channels.messages.serializers import Json
 from harebell.channels.names import MAX_LENGTH, MAX_PREFIX, Names
 
 HELLO = {"type": "hello"}
@@ -214,7 +220,65 @@ HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"timeout": 0}, "timeout=0"),
     ({"capacity": 1.5}, "capacity=1.5"),
     ({"channel_capacity": {"x*": -1}}, "channel_capacity"),
-]
+    ({"url": None}, r"url is None \(is a setting or an environment variable missing\?\): give text such as amqp://"),
+    ({"hosts": [None]}, r"hosts\[0\] is None \(is a setting"),
+    *[({"prefix": given}, "prefix=") for given in (None, 5, b"asgi", ["asgi"])],
+    *[
+        ({name: given}, f"{name}=.*seconds are needed")
+        for name in ("expiry", "group_expiry", "timeout")
+        for given in (None, "60", math.nan, math.inf, -1, True, Decimal(60), timedelta(seconds=60))
+    ],
+    *[({"capacity": given}, "capacity=.*a whole number") for given in (None, "100", -1, 2**63, True, [1])],
+    *[
+        ({"max_message_size": given}, "max_message_size=.*a whole number of bytes, 1 or more")
+        for given in (None, 0, -1, "1", 1.5, math.inf, True, b"1", [1])
+    ],
+    *[
+        ({name: given}, f"{name}.*{text}")
+        for name in ("channel_capacity", "group_history")
+        for given, text in (
+            ([("x*", 5)], "numbers by pattern of a name"), (5, "numbers by pattern"), ("x*", "numbers by pattern"),
+            ({"x*"}, "numbers by pattern"), ({5: 5}, "5 is no pattern"), ({b"x": 5}, "b'x' is no pattern"),
+            ({re.compile(b"x"): 5}, "is no pattern"), ({None: 5}, "None is no pattern"), ({"": 5}, "'' is no pattern"),
+            ({"x": "5"}, r"\['x'\]='5'"), ({"x": None}, r"\['x'\]=None"), ({"x": 1.5}, r"\['x'\]=1.5"),
+        )
+    ],
+    *[
+        ({"serializer": given}, text)
+        for given, text in (
+            ("pickle", "serializer='pickle': msgpack, json, or an object"), ("", "serializer=''"),
+            (None, "serializer is None, which has no dumps: msgpack, json, or an object with"), (5, "has no dumps"),
+            (object(), "has no dumps"), (b"json", "has no dumps"), (SimpleNamespace(dumps=len), "has no loads"),
+            (SimpleNamespace(dumps=5, loads=len), "the serializer's dumps 5 cannot be called"),
+            (SimpleNamespace(dumps=lambda: b"", loads=len), r"cannot be called with \(message\)"),
+            (SimpleNamespace(dumps=len, loads=lambda: None), r"cannot be called with \(body\)"),
+            (Json, "serializer is the class Json: give an object of it"),
+        )
+    ],
+    *[
+        ({"symmetric_encryption_keys": given}, text)
+        for given, text in (
+            ("key", "is one str: a list of keys"), (b"key", "is one bytes: a list"), ("", "a list of keys"),
+            (5, "a list of keys"), ({"key"}, "a list of keys"), ([5], r"keys\[0\] is a int: a key is needed"),
+            (["key", None], r"keys\[1\] is a NoneType \(is a setting or an environment variable missing\?\)"),
+            ([""], r"keys\[0\] is empty \(is a setting"), ([b""], r"keys\[0\] is empty"),
+        )
+    ],
+    *[({"on_missed": given}, "on_missed") for given in ("x", 5, lambda: None)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [None, "5", -1, math.nan, True, timedelta(seconds=5)])
+def test_so_it_is_with_the_seconds_of_a_blocking_receive(given: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"block_seconds is .*a number of seconds is needed"):
+        AsgiChannelLayer(block_seconds=given)
+
+
+async def test_a_url_that_is_missing_beside_hosts_is_left_out(broker_url: str, prefix: str) -> None:
+    layer = ChannelLayer(None, hosts=[broker_url], prefix=prefix)
+    await layer.send("work", HELLO)
+    assert await layer.receive("work") == HELLO
+    await layer.close()
 
 
 @pytest.mark.parametrize("kind", [ChannelLayer, AsgiChannelLayer])

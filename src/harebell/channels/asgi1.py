@@ -21,6 +21,8 @@ from harebell.channels.messages.publishing import QueueFull
 from harebell.channels.messages.serializers import ChannelMessage
 from harebell.channels.names import check_channel, check_group, non_local
 from harebell.channels.runtime import LayerRuntime
+from harebell.channels.settings import LOCALHOST
+from harebell.client.seconds import check_seconds
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -43,9 +45,9 @@ class AsgiChannelLayer(BaseLayer):
     MessageTooLarge = MessageTooLarge
     extensions: ClassVar[list[str]] = ["groups", "flush", "statistics", "twisted", "async"]
 
-    def __init__(self, url: str | None = None, *, block_seconds: float = BLOCK_SECONDS, **settings: Any) -> None:
+    def __init__(self, url: str | None = LOCALHOST, *, block_seconds: float = BLOCK_SECONDS, **settings: Any) -> None:
         super().__init__(url, **settings)
-        self.block_seconds = block_seconds
+        self.block_seconds = check_seconds(block_seconds, "block_seconds")
 
     def send(self, channel: str, message: ChannelMessage) -> None:
         """Send to a channel. ChannelFull when its capacity is reached; MessageTooLarge; TypeError for a bad name."""

@@ -17,7 +17,7 @@ from harebell.channels.messages.mailbox import MailboxEntry
 from harebell.channels.messages.serializers import ChannelMessage, Serializer, Unreadable, serializer_of
 from harebell.channels.names import check_channel
 from harebell.channels.runtime import LayerRuntime
-from harebell.channels.settings import Capacities, Settings, urls_of
+from harebell.channels.settings import LOCALHOST, Capacities, Settings, size_of, urls_of
 from harebell.client.callbacks import check_plain
 from harebell.errors import InvalidArgument
 
@@ -29,7 +29,8 @@ RESERVED: Final = "__asgi_channel__"  # Channels reserves this key
 class BaseLayer:
     """The settings of a layer, and helpers of its methods. Attributes without a line here are for the two layers only.
 
-    url, hosts        of the broker; several are tried in turn. "embedded://" starts one in this process
+    url, hosts        of the broker; several are tried in turn. "embedded://" starts one in this process. None, of a
+                      missing setting, is no url; with hosts it is left out
     prefix            the beginning of all names on the broker
     expiry            seconds that a message waits for its reader
     group_expiry      seconds that a membership lasts unless it is added again
@@ -47,7 +48,7 @@ class BaseLayer:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | None = LOCALHOST,
         *,
         hosts: Sequence[str] | None = None,
         prefix: str = "asgi",
@@ -71,7 +72,7 @@ class BaseLayer:
         self.expiry = expiry
         self.capacity = capacity
         self.group_expiry = group_expiry
-        self.max_message_size = max_message_size
+        self.max_message_size = size_of("max_message_size", max_message_size)
         self._serializer = serializer_of(serializer, symmetric_encryption_keys)
         capacities = Capacities(capacity, channel_capacity)
         self.channel_capacity = capacities.patterns  # Channels' `get_capacity` reads this

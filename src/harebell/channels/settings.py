@@ -17,7 +17,9 @@ from harebell.channels.names import MAX_PREFIX, Names, owner_of
 from harebell.client.url import parse_url
 from harebell.protocol.v091 import Table
 
-__all__ = ["Capacities", "Settings", "explained"]
+__all__ = ["LOCALHOST", "Capacities", "Settings", "explained", "size_of", "urls_of"]
+
+LOCALHOST: Final = "amqp://guest:guest@localhost/"
 
 MARKER_MARGIN: Final = (
     60.0  # seconds a marker queue outlives its message, so that the message expires before its queue is deleted
@@ -27,6 +29,7 @@ DROPPED_SECONDS: Final = 86400.0
 RECORDS_KEPT: Final = 100_000  # of layers, queues and memberships
 CONTROLS_KEPT: Final = 100_000  # for a layer whose connection is lost: as many channels of it may leave meanwhile
 PREFIX: Final = re.compile(rf"[a-zA-Z\d\-_.]{{1,{MAX_PREFIX}}}")
+MOST_MESSAGES: Final = 2**63 - 1  # AMQP has no larger numbers
 MAX_SECONDS: Final = 1_000_000.0  # brokers take a queue's times up to 2 ** 32 milliseconds, and some are four of these
 OF_ARGUMENT: Final = {
     "x-expires": "expiry (for group members: group_expiry)",
@@ -50,7 +53,7 @@ class Capacities:
                 pattern if isinstance(pattern, re.Pattern) else re.compile(fnmatch.translate(pattern)),
                 _whole(f"{name}[{pattern!r}]", capacity),
             )
-            for pattern, capacity in (patterns or {}).items()
+            for pattern, capacity in _patterns(name, patterns).items()
         ]
 
     def of(self, channel: str) -> int:
@@ -84,7 +87,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.urls:
             raise errors.InvalidArgument("no URL of a broker was given")
-        if not PREFIX.fullmatch(self.prefix) or self.prefix.startswith("amq."):
+        if not isinstance(self.prefix, str) or not PREFIX.fullmatch(self.prefix) or self.prefix.startswith("amq."):
             raise errors.InvalidArgument(
                 f"prefix={self.prefix!r}: 1 to {MAX_PREFIX} ASCII letters, digits, hyphens, underscores or periods are "
                 "needed, and another beginning than amq.: with a longer one the names of queues would not fit AMQP"
@@ -191,10 +194,29 @@ def explained(error: errors.PreconditionFailed) -> errors.InvalidArgument:
     return told
 
 
+def size_of(name: str, value: object) -> int:
+    """A size in bytes. InvalidArgument for what is no whole number above 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise errors.InvalidArgument(f"{name}={value!r}: a whole number of bytes, 1 or more, is needed")
+    return value
+
+
 def _whole(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_MESSAGES:
         raise errors.InvalidArgument(f"{name}={value!r}: a whole number, 0 or more, is needed")
     return value
+
+
+def _patterns(name: str, given: object) -> Mapping[str | re.Pattern[str], int]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise errors.InvalidArgument(f"{name}={given!r}: numbers by pattern of a name are needed, as {{'chat.*': 10}}")
+    for pattern in given:
+        text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+        if not isinstance(text, str) or not text:
+            raise errors.InvalidArgument(f"{name}: {pattern!r} is no pattern of a name: text, or re.compile of it")
+    return given
 
 
 def _ms(seconds: float) -> int:
@@ -202,17 +224,25 @@ def _ms(seconds: float) -> int:
 
 
 def urls_of(url: object, hosts: object) -> tuple[str, ...]:
-    """The URLs of the settings `url` and `hosts`. InvalidArgument for one that cannot be understood."""
-    if url is not None and hosts is not None:
+    """The URLs of the settings `url`, LOCALHOST where it is left out, and `hosts`.
+
+    InvalidArgument for one that cannot be understood, and for None, which is a missing one, unless there are hosts.
+    """
+    if url is not LOCALHOST and url is not None and hosts is not None:
         raise errors.InvalidArgument("url= and hosts= were both given: one of them is enough")
     if hosts is None:
-        return (_url("url", "amqp://guest:guest@localhost/" if url is None else url),)
+        return (_url("url", url),)
     if isinstance(hosts, str | bytes) or not isinstance(hosts, Iterable):
         raise errors.InvalidArgument(f"hosts={hosts!r}: a list of URLs is needed; for one, url=")
     return tuple(_url(f"hosts[{number}]", host) for number, host in enumerate(hosts))
 
 
 def _url(name: str, value: object) -> str:
+    if value is None:
+        raise errors.InvalidArgument(
+            f"{name} is None (is a setting or an environment variable missing?): give text such as "
+            "amqp://user:password@host/vhost, or embedded://"
+        )
     if not isinstance(value, str):
         raise errors.InvalidArgument(
             f"{name} is a {type(value).__name__}: a URL is needed, as a str: amqp://user:password@host:port/vhost, "

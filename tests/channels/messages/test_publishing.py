@@ -17,6 +17,7 @@ from harebell import errors
 from harebell.channels import ChannelLayer
 from harebell.channels.links import embedded
 from harebell.channels.links.connection import LayerConnection
+from harebell.channels.links.io_thread import AsyncAnswer
 from harebell.channels.messages import publishing
 from harebell.channels.messages.publishing import PendingPublish, Publisher
 from harebell.channels.names import Names
@@ -310,3 +311,52 @@ async def test_a_broker_that_is_not_installed(prefix: str, monkeypatch: pytest.M
     await layer.send("work", HELLO)  # each call tries again
     assert await layer.receive("work") == HELLO
     await layer.close()
+
+
+class Text:
+    """A serializer of text, as the module json: no bytes."""
+
+    def dumps(self, message: dict[str, Any]) -> Any:
+        return "text" if message["type"] == "bad" else b"{}"
+
+    def loads(self, body: bytes) -> dict[str, Any]:
+        return HELLO
+
+
+async def test_a_message_that_is_not_written_costs_no_other_one(make: Make) -> None:
+    """A send that fails, at once and alone; who waits goes on waiting."""
+    layer = make(serializer=Text())
+    own = await layer.new_channel()
+    await layer.group_add("g", own)
+    waiting = [asyncio.create_task(layer.receive(name)) for name in (own, "work")]
+    bad = {"type": "bad"}
+    calls: list[Coroutine[Any, Any, None]] = []
+    for _ in range(5):
+        calls += [layer.send("work", HELLO), layer.send("work", bad), layer.send(own, bad), layer.group_send("g", bad)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for at, result in enumerate(results):
+        assert result is None if at % 4 == 0 else isinstance(result, TypeError), result
+    await layer.send(own, HELLO)
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [HELLO, HELLO]
+
+
+@pytest.mark.parametrize("channel", ["work", "own"])
+async def test_a_publication_that_is_refused_is_the_only_one(make: Make, channel: str) -> None:
+    """Also one that waits for its connection or its queue, among others that do."""
+    layer = make()
+    if channel == "own":
+        channel = await layer.new_channel()
+    publisher, thread = layer.runtime.publisher, layer.runtime.thread
+    answers: list[AsyncAnswer[None]] = []
+    bodies: list[Any] = [layer.encode(HELLO), "text", layer.encode(HELLO), None, layer.encode(HELLO)]
+    for body in bodies:
+        for sending in (publisher.send, publisher.send_group):
+            answer: AsyncAnswer[None] = AsyncAnswer(thread)
+            answers.append(answer)
+            to = channel if sending == publisher.send else "g"
+            thread.post(lambda sending=sending, to=to, body=body, answer=answer: sending(to, body, answer))  # type: ignore[misc]
+    results = await asyncio.gather(*(answer.future for answer in answers), return_exceptions=True)
+    for result, body in zip(results, (body for body in bodies for _ in range(2)), strict=True):
+        assert result is None if isinstance(body, bytes) else isinstance(result, errors.HarebellError), result
+    for _ in range(3):
+        assert await asyncio.wait_for(layer.receive(channel), 60) == HELLO

@@ -155,3 +155,30 @@ def test_a_package_that_is_missing(
     with pytest.raises(errors.InvalidArgument, match=told):
         serializer_of(format, keys)
     assert serializer_of("json", None).loads(b"{}") == {}
+
+
+class Writes:
+    """A serializer that writes what it is told to."""
+
+    def __init__(self, body: Any) -> None:
+        self.body = body
+
+    def dumps(self, message: dict[str, Any]) -> Any:
+        return b"{}" if message["type"] == "good" else self.body
+
+    def loads(self, body: bytes) -> dict[str, Any]:
+        return {"type": "good"}
+
+
+NO_BODIES: list[Any] = ["text", None, 5, bytearray(b"{}"), memoryview(b"{}"), {}, ["{}"], ("{}", "json"), Unreadable]
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("body", NO_BODIES)
+def test_what_is_no_bytes_is_written_by_nobody(body: Any, keys: list[str | bytes] | None) -> None:
+    serializer = serializer_of(Writes(body), keys)
+    with pytest.raises(TypeError, match=r"dumps gave a \w+, and bytes are needed"):
+        serializer.dumps({"type": "bad"})
+    assert serializer.loads(serializer.dumps({"type": "good"})) == {"type": "good"}
+    with pytest.raises(TypeError, match="dumps gave a str, and bytes are needed"):
+        serializer_of(json, keys).dumps({"type": "x"})  # type: ignore[arg-type]

@@ -244,25 +244,19 @@ class Publisher:
         if not pending.exchange and not connection.is_declared(pending.channel):
             return False
         pending.published = True
-        if pending.exchange:
+        to_group = bool(pending.exchange)
+        try:
             publishing.publish_nowait(
                 pending.body,
                 pending.exchange,
-                pending.channel,
+                pending.channel if to_group else connection.names.queue(pending.channel),
+                mandatory=not to_group,
                 raw_properties=pending.raw,
                 waiter=pending,
                 at_once=True,
             )
-            return True
-        publishing.publish_nowait(
-            pending.body,
-            "",
-            connection.names.queue(pending.channel),
-            mandatory=True,
-            raw_properties=pending.raw,
-            waiter=pending,
-            at_once=True,
-        )
+        except Exception as error:  # of this message, which does not fit: the others wait behind it
+            self.done(pending, error)
         return True
 
     def _wait(self, pending: PendingPublish) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from harebell import errors
+from harebell.client.callbacks import check_plain
 
 __all__ = ["Serializer", "Unreadable", "serializer_of"]
 
@@ -67,8 +68,6 @@ class Encrypted:
             raise errors.InvalidArgument(
                 "symmetric_encryption_keys needs the package cryptography: pip install 'harebell[channels]'"
             ) from None
-        if isinstance(keys, str | bytes):
-            raise errors.InvalidArgument("symmetric_encryption_keys is one key: a list of keys is needed")
         fernets = []
         for key in keys:
             raw = key.encode() if isinstance(key, str) else key
@@ -76,7 +75,7 @@ class Encrypted:
         self._inner, self._fernet, self._invalid = inner, MultiFernet(fernets), InvalidToken
 
     def dumps(self, message: ChannelMessage) -> bytes:
-        return self._fernet.encrypt(self._inner.dumps(message))
+        return self._fernet.encrypt(_bytes_of(self._inner, message))
 
     def loads(self, body: bytes) -> ChannelMessage:
         try:
@@ -93,7 +92,7 @@ class Checked:
 
     def dumps(self, message: ChannelMessage) -> bytes:
         try:
-            return self._inner.dumps(message)
+            return _bytes_of(self._inner, message)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the message cannot be written: {error}; it has {sorted(map(str, message))}") from error
 
@@ -109,7 +108,9 @@ class Checked:
 def serializer_of(serializer: str | Serializer, keys: Sequence[str | bytes] | None) -> Checked:
     """The serializer of that name ("msgpack", "json"), or the object given; encrypted with the keys, if any."""
     inner: Serializer
+    _check_keys(keys)
     if not isinstance(serializer, str):
+        _check_serializer(serializer)
         inner = serializer
     elif serializer == "msgpack":
         inner = MessagePack()
@@ -118,6 +119,49 @@ def serializer_of(serializer: str | Serializer, keys: Sequence[str | bytes] | No
     else:
         raise errors.InvalidArgument(f"serializer={serializer!r}: msgpack, json, or an object with dumps and loads")
     return Checked(Encrypted(inner, keys) if keys else inner)
+
+
+def _check_serializer(serializer: object) -> None:
+    for name, argument in (("dumps", "message"), ("loads", "body")):
+        method = getattr(serializer, name, None)
+        if method is None:
+            raise errors.InvalidArgument(
+                f"serializer is {serializer!r}, which has no {name}: msgpack, json, or an object with dumps(message), "
+                "which gives bytes, and loads(body)"
+            )
+        try:
+            check_plain(f"the serializer's {name}", method, argument)
+        except errors.InvalidArgument as error:
+            if not isinstance(serializer, type):
+                raise
+            raise errors.InvalidArgument(
+                f"serializer is the class {serializer.__name__}: give an object of it ({error})"
+            ) from None
+
+
+def _check_keys(keys: object) -> None:
+    """No key is told in the text of an error."""
+    if keys is None:
+        return
+    if isinstance(keys, str | bytes) or not isinstance(keys, Sequence):
+        raise errors.InvalidArgument(
+            f"symmetric_encryption_keys is one {type(keys).__name__}: a list of keys is needed, of str or bytes"
+        )
+    for number, key in enumerate(keys):
+        if not isinstance(key, str | bytes) or not key:
+            found = f"a {type(key).__name__}" if not isinstance(key, str | bytes) else "empty"
+            hint = " (is a setting or an environment variable missing?)" if not key else ""
+            raise errors.InvalidArgument(
+                f"symmetric_encryption_keys[{number}] is {found}{hint}: a key is needed, as str or bytes"
+            )
+
+
+def _bytes_of(serializer: Serializer, message: ChannelMessage) -> bytes:
+    """What it writes. TypeError for what is no bytes: it is told to the sender, and nothing is sent."""
+    body: object = serializer.dumps(message)
+    if not isinstance(body, bytes):
+        raise TypeError(f"the serializer's dumps gave a {type(body).__name__}, and bytes are needed")
+    return body
 
 
 def _dict_or_unreadable(value: object) -> ChannelMessage:
