@@ -1,8 +1,14 @@
-"""POST /api/definitions?plan=true: what an import would do."""
+"""Definitions over HTTP: what an import would do, and that every export can be imported."""
 
 from __future__ import annotations
 
-from tests.admin.kit import ApiThread
+from itertools import product
+from typing import Any
+
+import pytest
+
+from harebell.admin.documents.endpoints import ENDPOINTS
+from tests.admin.kit import Api, ApiThread, part
 
 FILE = {
     "queues": [
@@ -48,3 +54,77 @@ def test_a_plan_for_one_virtual_host_and_one_that_cannot_be(own: ApiThread) -> N
     assert (wrong.status, "none" in wrong.reason) == (400, True)
     user = own.add_user("user", "management", vhosts=("/",))
     assert user("POST", "/api/definitions?plan=true", file).status == 401
+
+
+MAX: dict[str, Any] = {"pattern": ".", "definition": {"max-length": 5}}
+PERMISSION = {"configure": ".*", "write": ".*", "read": ".*"}
+
+NAMES = (
+    "plain", "a\nb", "\r\na", "a\r", "\n", "n" * 255, "n" * 256, "n" * 254 + "\n\n", "é" * 127, "é" * 128, "\0", "a b",
+    "a/b", "a+b", "%2F", "~", "a~b", "\u2028", "\ufffd", "#", "?", ".", "..", "*", "(", "amq.default", "amq.x",
+    "amq.direct", "{", "[]", "null", '"',
+)  # fmt: skip
+
+MAKING: dict[str, tuple[str, *tuple[Any, ...]]] = {
+    "PUT /api/queues/{vhost}/{queue}": ("/api/queues/%2F/{}", {}),
+    "PUT /api/exchanges/{vhost}/{exchange}": ("/api/exchanges/%2F/{}", {}),
+    "POST /api/bindings/{vhost}/e/{source}/{kind}/{destination}": (
+        "/api/bindings/%2F/e/amq.direct/q/there", {"routing_key": "{}"}, {"arguments": {"{}": "{}"}}
+    ),
+    "PUT /api/vhosts/{vhost}": ("/api/vhosts/{}", {"description": "{}", "tags": ["{}"]}),
+    "PUT /api/users/{user}": ("/api/users/{}", {"password_hash": "", "tags": ["{}"]}),
+    "PUT /api/permissions/{vhost}/{user}": ("/api/permissions/%2F/there", {**PERMISSION, "read": "{}"}),
+    "PUT /api/topic-permissions/{vhost}/{user}": (
+        "/api/topic-permissions/%2F/there", {"exchange": "{}", "write": "{}", "read": "{}"}
+    ),
+    "PUT /api/policies/{vhost}/{name}": ("/api/policies/%2F/{}", MAX),
+    "PUT /api/operator-policies/{vhost}/{name}": ("/api/operator-policies/%2F/{}", MAX),
+    "PUT /api/parameters/{component}/{vhost}/{name}": ("/api/parameters/{}/%2F/{}", {"value": {"{}": "{}"}}),
+    "PUT /api/global-parameters/{name}": ("/api/global-parameters/{}", {"value": "{}"}),
+    "PUT /api/vhost-limits/{vhost}/{name}": ("/api/vhost-limits/%2F/{}", {"value": 5}),
+    "PUT /api/user-limits/{user}/{name}": ("/api/user-limits/there/{}", {"value": 5}),
+    "PUT /api/cluster-name": ("/api/cluster-name", {"name": "{}"}),
+}  # fmt: skip
+"""The requests that make something whose name the client chooses: path and bodies; {} stands for the name."""
+
+OTHERS = {
+    "PUT /api/feature-flags/{name}/enable", "PUT /api/consumers/{vhost}/{channel}/{consumer}/prefetch",
+    "PATCH /api/queues/{vhost}/{queue}",
+}  # fmt: skip
+"""Those with PUT or PATCH that make nothing."""
+
+
+def test_each_request_that_makes_something_is_tried() -> None:
+    there = {f"{each.method} {each.path}" for each in ENDPOINTS if each.method in ("PUT", "PATCH")}
+    assert there - OTHERS <= MAKING.keys()
+
+
+def named(value: Any, name: str) -> Any:
+    """The body with the name for each {}."""
+    if isinstance(value, dict):
+        return {named(each, name): named(inner, name) for each, inner in value.items()}
+    if isinstance(value, list):
+        return [named(each, name) for each in value]
+    return name if value == "{}" else value
+
+
+@pytest.mark.parametrize("request_line", MAKING)
+def test_whatever_was_made_can_be_exported_and_imported(api: Api, request_line: str) -> None:
+    api.put("/api/queues/%2F/there")
+    api.put("/api/users/there", {"tags": ""})
+    path, *bodies = MAKING[request_line]
+    made = []
+    for name, body in product(NAMES, bodies):
+        reply = api(request_line.split()[0], path.replace("{}", part(name)), named(body, name))
+        assert reply.status in (201, 204, 400, 401, 404), (name, reply)
+        if reply.status < 300:
+            made.append(name)
+    file = api("GET", "/api/definitions").body
+    with ApiThread() as other:
+        reply = other.api()("POST", "/api/definitions", file)
+        assert reply.status == 204, (made, reply)
+        assert in_any_order(other.api().get("/api/definitions")) == in_any_order(api.get("/api/definitions"))
+
+
+def in_any_order(file: dict[str, Any]) -> dict[str, Any]:
+    return {name: sorted(map(repr, each)) if isinstance(each, list) else each for name, each in file.items()}

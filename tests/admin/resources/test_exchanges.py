@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.parse import unquote
+
 import pytest
 
 from tests.admin.kit import Api
@@ -28,6 +31,8 @@ def test_declare_show_and_delete(guest: Api, vhost: str) -> None:
     ("amq.own", {"type": "direct"}, 401, "ACCESS_REFUSED - exchange name 'amq.own' contains reserved prefix 'amq.*'"),
     ("amq.default", {"type": "direct"}, 401, "ACCESS_REFUSED - operation not permitted on the default exchange"),
     ("x", {"type": 5}, 400, "type must be a string"),
+    ("n" * 256, {}, 400, f"exchange name: '{'n' * 60}...' has 256 bytes, and may have 255"),
+    ("%0A", {}, 401, "ACCESS_REFUSED - operation not permitted on the default exchange"),
 ])  # fmt: skip
 def test_refused_declarations(guest: Api, vhost: str, name: str, body: object, status: int, reason: str) -> None:
     answer = guest("PUT", f"/api/exchanges/{vhost}/{name}", body)
@@ -69,22 +74,30 @@ def test_bind_list_show_and_unbind(guest: Api, vhost: str) -> None:
     guest.put(f"/api/queues/{vhost}/a%2Fb")
     base = f"/api/bindings/{vhost}/e/x/q/a%2Fb"
     keys = []
-    for body in (
+    bodies: tuple[dict[str, Any], ...] = (
         {"routing_key": "a.*.#"},
         {"routing_key": "a/b~c", "arguments": {"n": 1}},
+        {"routing_key": "x/y+z w%é"},
         {"arguments": {"n": 1}},
         {},
-    ):
+    )
+    for body in bodies:
         answer = guest("POST", base, body)
         assert answer.status == 201
         location = answer.headers["location"]
         assert location.startswith("a%2Fb/")
-        keys.append(location.partition("/")[2])
+        keys.append(unquote(location.partition("/")[2]))
+        followed = guest.get(f"/api/bindings/{vhost}/e/x/q/{location}")
+        assert (followed["routing_key"], followed["arguments"]) == (
+            body.get("routing_key", ""),
+            body.get("arguments", {}),
+        )
     assert keys[0] == "a.%2A.%23"
     assert keys[1].startswith("a%2Fb%7Ec~")
-    assert keys[2].startswith("~")
-    assert keys[3] == "~"
-    assert len(set(keys)) == 4
+    assert keys[2] == "x%2Fy%2Bz+w%25%C3%A9"
+    assert keys[3].startswith("~")
+    assert keys[4] == "~"
+    assert len(set(keys)) == 5
     assert guest("POST", base, {}).headers["location"] == "a%2Fb/~", "the same binding again is the same"
     found = guest.get(base)
     assert sorted(each["properties_key"] for each in found) == sorted(keys)
@@ -92,8 +105,8 @@ def test_bind_list_show_and_unbind(guest: Api, vhost: str) -> None:
         "source": "", "vhost": vhost, "destination": "a/b", "destination_type": "queue", "routing_key": "a/b",
         "arguments": {}, "properties_key": "a%2Fb",
     }  # fmt: skip
-    assert len(guest.get(f"/api/exchanges/{vhost}/x/bindings/source")) == 4
-    assert len(guest.get(f"/api/bindings/{vhost}")) == 5
+    assert len(guest.get(f"/api/exchanges/{vhost}/x/bindings/source")) == 5
+    assert len(guest.get(f"/api/bindings/{vhost}")) == 6
     for key in keys:
         escaped = key.replace("%", "%25")
         shown = guest.get(f"{base}/{escaped}")
@@ -117,6 +130,9 @@ def test_exchanges_are_bound_to_exchanges(guest: Api, vhost: str) -> None:
     ("x/q/none", 404, "no queue 'none' in vhost '{}'"),
     ("none/q/q", 404, "no exchange 'none' in vhost '{}'"),
     ("x/z/q", 404, "Not Found"),
+    (f"x/q/{'n' * 256}", 404, f"no queue '{'n' * 255}...' in vhost '{{}}'"),
+    (f"x/e/{'n' * 256}", 404, f"no exchange '{'n' * 255}...' in vhost '{{}}'"),
+    (f"{'n' * 256}/q/q", 404, f"no exchange '{'n' * 255}...' in vhost '{{}}'"),
     ("amq.default/q/q", 401, "ACCESS_REFUSED - operation not permitted on the default exchange"),
 ])  # fmt: skip
 def test_refused_bindings(guest: Api, vhost: str, path: str, status: int, reason: str) -> None:
@@ -125,6 +141,26 @@ def test_refused_bindings(guest: Api, vhost: str, path: str, status: int, reason
     answer = guest("POST", f"/api/bindings/{vhost}/e/{path}", {})
     assert (answer.status, answer.reason) == (status, reason.format(vhost))
     assert guest("GET", f"/api/bindings/{vhost}/e/x/z/q").status == 404
+
+
+def test_a_binding_key_that_amqp_could_not_carry(guest: Api, vhost: str) -> None:
+    guest.put(f"/api/queues/{vhost}/q")
+    base = f"/api/bindings/{vhost}/e/amq.direct/q/q"
+    assert guest("POST", base, {"routing_key": "k" * 255}).status == 201
+    answer = guest("POST", base, {"routing_key": "k" * 256})
+    assert (answer.status, answer.reason) == (400, f"routing_key: '{'k' * 60}...' has 256 bytes, and may have 255")
+    assert len(guest.get(base)) == 1
+
+
+def test_line_ends_are_taken_out_of_names(guest: Api, vhost: str) -> None:
+    assert guest.put(f"/api/queues/{vhost}/l%0Aq") == guest.put(f"/api/exchanges/{vhost}/l%0D%0Ae") == 201
+    assert guest.put(f"/api/queues/{vhost}/lq") == guest.put(f"/api/exchanges/{vhost}/le") == 204
+    assert guest("POST", f"/api/bindings/{vhost}/e/l%0Ae/q/l%0Dq", {"routing_key": "k"}).status == 201
+    (found,) = guest.get(f"/api/bindings/{vhost}/e/le/q/lq")
+    assert (found["source"], found["destination"]) == ("le", "lq")
+    assert guest("GET", f"/api/queues/{vhost}/l%0Aq").status == 404
+    answer = guest("PUT", f"/api/queues/{vhost}/%0A", {})
+    assert (answer.status, answer.reason) == (400, "queue name: is empty")
 
 
 def test_the_default_exchange_has_its_bindings(guest: Api, vhost: str) -> None:

@@ -34,6 +34,7 @@ BEFORE: Final = "A queue and a virtual host have all their keys from the start, 
 FACTS: Final = "Names, versions and types are this broker's"
 STRICT: Final = "A message with an unknown property is refused with 400"
 MISSING: Final = "What does not exist is answered with 404"
+LONG: Final = "A name or a binding key of more than 255 bytes, which AMQP could not carry, is refused with 400"
 BODY: Final = "405 has a body"
 LATER: Final = "Keys of newer versions are there too"
 EARLIER: Final = "Keys that newer versions do not have any more are there too"
@@ -94,6 +95,7 @@ WANTED: Final = (
     Wanted(MISSING, r"status (400|401|500), ours 404", r".*/(none|nowhere)(/.*)?"),
     Wanted(FACTS, rf"{LISTED}auth_mechanisms\[\]\.enabled True, ours False", r"GET /api/nodes.*", NEW),
     Wanted(EARLIER, r"\+(\[\]\.)?global_prefetch_count", r"GET /api/(vhosts|channels|connections).*", NEW),
+    Wanted(LONG, "status (201|204), ours (400|404)", ".* /api/(exchanges|bindings)/h/.*(n{256}|lq|k{256})"),
     Wanted(BODY, r"body b'', ours .*", "POST /api/overview"),
     Wanted(STREAMS, r"-\[\d+\]|-\[.*\]", "GET /api/extensions"),
     Wanted(DEFINITIONS, r"-global_parameters\[\w+\]", "GET /api/definitions"),

@@ -16,6 +16,7 @@ from harebell.admin.resources.objects import (
     exchange_name,
     exchange_of,
     gathered,
+    nameable,
     queue_of,
 )
 from harebell.admin.resources.queues import table
@@ -25,6 +26,7 @@ from harebell.broker.vhost import VirtualHost
 from harebell.protocol.v091 import Table
 from harebell.routing import Binding, Destination, to_exchange, to_queue
 from harebell.routing.steps import Steps
+from harebell.routing.wire_limits import check_key
 
 __all__ = [
     "bind", "list_all", "list_between", "list_of_destination", "list_of_queue", "list_of_source", "list_of_vhost",
@@ -120,21 +122,26 @@ def _named(request: Request) -> tuple[VirtualHost, Binding]:
 
 
 def bind(request: Request) -> Answer:
-    """Bind; the answer's Location is that of the binding, relative to the list between both ends."""
+    """Bind; the answer's Location is that of the binding, relative to the list between both ends.
+
+    Its last part is the binding's properties_key, which is encoded already, encoded once more as a part of a path.
+    """
     vhost, body = request.vhost(), request.object()
-    source, make = exchange_name(request.names["source"]), ENDS.get(request.names["kind"])
+    make = ENDS.get(request.names["kind"])
     if make is None:
         raise not_found()
-    name = request.names["destination"]
+    source = nameable("exchange", exchange_name(request.names["source"]), vhost.name)
+    name = nameable("queue" if make is to_queue else "exchange", request.names["destination"], vhost.name)
     destination = make(exchange_name(name) if make is to_exchange else name)
     key, arguments = field(body, "routing_key", str, ""), table(body, "arguments")
+    check_key(key, "routing_key")
     request.user.access(vhost).bind("bind", source, destination, key)
     queue = vhost.queues.get(name) if make is to_queue else None
     if queue is not None:
         queue.check_access(Operator(request.user.name))
     vhost.bind(source, destination, key, arguments, user=request.user.name)
     props = properties_key(Binding(source, destination, key, arguments))
-    return Answer(201, headers={"location": f"{quote(name, safe='')}/{props}"})
+    return Answer(201, headers={"location": "/".join(quote(part, safe="") for part in (name, props))})
 
 
 def unbind(request: Request) -> Answer:

@@ -9,7 +9,15 @@ from harebell.admin.answers import Answer, bad_request, not_found
 from harebell.admin.history.ranges import ranges_of
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
-from harebell.admin.resources.objects import NO_CONTENT, alone, created, exchange_name, exchange_of, gathered
+from harebell.admin.resources.objects import (
+    NO_CONTENT,
+    alone,
+    created,
+    exchange_name,
+    exchange_of,
+    gathered,
+    new_name,
+)
 from harebell.admin.resources.queues import table
 from harebell.admin.shapes.exchanges import exchange
 from harebell.broker.vhost import VirtualHost
@@ -69,7 +77,8 @@ def show(request: Request) -> Steps[Answer]:
 
 
 def declare(request: Request) -> Answer:
-    vhost, name, body = request.vhost(), exchange_name(request.names["exchange"]), request.object()
+    vhost, body = request.vhost(), request.object()
+    name = new_name("exchange", exchange_name(request.names["exchange"]))
     kind, arguments = field(body, "type", str, "direct"), table(body, "arguments")
     if kind not in vhost.router.types:
         raise bad_request(f"unknown exchange type '{kind}'")

@@ -13,7 +13,7 @@ from typing import Final
 
 from harebell.admin.answers import Answer, bad_request, to_json
 from harebell.admin.http.requests import Request, field
-from harebell.admin.resources.objects import Operator, number, queue_of, wait_safe
+from harebell.admin.resources.objects import Operator, nameable, number, queue_of, wait_safe
 from harebell.broker.operations.definitions import json_table
 from harebell.broker.operations.messages import moving_all, withdrawing
 from harebell.broker.queues.base import Queue
@@ -31,7 +31,8 @@ LONGEST_KEEP: Final = 7 * 24 * 3600  # seconds
 def move_all(request: Request) -> Steps[Answer]:
     """Move ready messages to the end of another queue, all that are there now or at most `limit`, as they are."""
     body = request.object()
-    vhost, name = request.vhost(), field(body, "destination", str)
+    vhost = request.vhost()
+    name = nameable("queue", field(body, "destination", str), vhost.name)
     limit = number(body, "limit", least=1) if "limit" in body else None
     if unknown := body.keys() - {"destination", "limit"}:
         raise bad_request(f"unknown field '{min(unknown)}'")

@@ -11,12 +11,15 @@ from harebell.admin.http.requests import Request
 from harebell.admin.listing import columns_of, only
 from harebell.broker.node import Node
 from harebell.broker.queues.base import Queue
+from harebell.errors import NotFound
 from harebell.routing import Exchange
+from harebell.routing.naming import MAX_NAME_BYTES, without_line_ends
 from harebell.routing.steps import Steps
+from harebell.routing.wire_limits import check_name
 
 __all__ = [
     "CREATED", "DEFAULT_EXCHANGE", "NO_CONTENT", "Operator", "alone", "created", "exchange_name", "exchange_of",
-    "gathered", "number", "queue_of", "wait_for", "wait_safe",
+    "gathered", "nameable", "new_name", "number", "queue_of", "wait_for", "wait_safe",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -51,6 +54,28 @@ def queue_of(request: Request, name: str = "queue") -> Queue:
 def exchange_name(name: str) -> str:
     """An exchange's name in the path as its name: the default exchange is amq.default there."""
     return "" if name == DEFAULT_EXCHANGE else name
+
+
+def new_name(kind: str, name: str) -> str:
+    """The name that a declaration gives a queue or an exchange: line ends are taken out, as over AMQP.
+
+    Raises InvalidArgument for one that AMQP could not carry, but for an exchange's empty name, which is refused as over
+    AMQP.
+    """
+    name = without_line_ends(name)
+    check_name(name, f"{kind} name", empty=kind == "exchange")
+    return name
+
+
+def nameable(kind: str, name: str, vhost: str) -> str:
+    """The name of a queue or an exchange that AMQP would act on, without line ends.
+
+    Raises NotFound for one that is too long for anything to have it.
+    """
+    name = without_line_ends(name)
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise NotFound(f"no {kind} '{name[:MAX_NAME_BYTES]}...' in vhost '{vhost}'")
+    return name
 
 
 def exchange_of(request: Request, name: str = "exchange") -> Exchange:

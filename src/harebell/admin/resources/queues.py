@@ -10,7 +10,7 @@ from harebell.admin.history.ranges import ranges_of
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
 from harebell.admin.resources.moves import check_conditions, delete_kept, purge_kept
-from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, created, gathered, queue_of
+from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, created, gathered, new_name, queue_of
 from harebell.admin.shapes.queues import queue, queue_alone
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.changes import changed_arguments
@@ -84,7 +84,7 @@ def show(request: Request) -> Steps[Answer]:
 
 def declare(request: Request) -> Answer:
     """Declare a queue, as queue.declare does; it is durable only if the body says so."""
-    vhost, name, body = request.vhost(), request.names["queue"], request.object()
+    vhost, name, body = request.vhost(), new_name("queue", request.names["queue"]), request.object()
     arguments = table(body, "arguments")
     new = name not in vhost.queues
     request.user.access(vhost).declare_queue(name, arguments, new=new, server_named=False)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from harebell.admin.answers import Answer, bad_request, not_found, to_json
 from harebell.admin.http.requests import Request, field
 from harebell.admin.resources.messages import ENCODINGS, MOST_BYTES
-from harebell.admin.resources.objects import NO_CONTENT, Operator, queue_of, wait_safe
+from harebell.admin.resources.objects import NO_CONTENT, Operator, nameable, queue_of, wait_safe
 from harebell.admin.shapes.messages import message
 from harebell.broker.message import Held
 from harebell.broker.operations.messages import browsing, copying, dropping, moving
@@ -79,7 +79,8 @@ def move(request: Request) -> Steps[Answer]:
 
 def _to_another(request: Request, work: Callable[[Queue, int, Queue], Steps[bool]]) -> Steps[Answer]:
     """Copy or move a ready message; the answer comes when it is on the disk in its new queue."""
-    vhost, name = request.vhost(), field(request.object(), "destination", str)
+    vhost = request.vhost()
+    name = nameable("queue", field(request.object(), "destination", str), vhost.name)
     position, it = _position(request), _readable(request)
     request.user.access(vhost).publish("", name)
     target = vhost.queues.get(name)
