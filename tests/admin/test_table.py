@@ -10,7 +10,7 @@ import pytest
 from harebell.admin.documents.endpoints import ENDPOINTS as API
 from harebell.admin.http.endpoint import Endpoint, Needs
 from harebell.admin.http.paths import Tree, split
-from tests.admin.kit import Api, ApiThread
+from tests.admin.kit import Api, ApiThread, part
 
 TAGS = ("none", "management", "policymaker", "monitoring", "administrator")
 PLACES = ("in", "out")  # with permissions in the virtual host of the path, and without
@@ -124,3 +124,22 @@ def test_each_line_says_what_it_does() -> None:
         assert each.method in ("GET", "PUT", "POST", "PATCH", "DELETE")
         assert bool(each.reads) == (each.method in ("PUT", "POST", "PATCH")) or each.path == "/api/logout", each
         assert (each.needs in (Needs.VHOST, Needs.SEEN, Needs.POLICIES)) <= ("{vhost}" in each.path), each
+
+
+COLUMNS = [each for each in API if each.method == "GET" and "columns" in each.query]
+
+
+@pytest.mark.parametrize("endpoint", COLUMNS, ids=lambda it: it.path)
+def test_columns_are_honoured_where_the_table_says_so(serving: ApiThread, endpoint: Endpoint) -> None:
+    """Of objects that are there without more, no column but those that are asked for is shown."""
+    api = serving.api()
+    there = {"vhost": "%2F", "user": "guest", "node": part(api.get("/api/nodes")[0]["name"]), "exchange": "amq.direct"}
+    try:
+        path = endpoint.path.format(**there)
+    except KeyError:
+        pytest.skip("it is about something that has to be made first")
+    reply = api("GET", f"{path}?columns=nothing,name")
+    if reply.status in (400, 404):
+        pytest.skip("it is about something that is not there")
+    found = reply.json if isinstance(reply.json, list) else [reply.json]
+    assert all(each.keys() <= {"name"} for each in found), found

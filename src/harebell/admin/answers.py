@@ -81,16 +81,27 @@ class Stream:
 
 
 class Refused(Exception):
-    """A request that is refused; the client gets the status, the word `error`, and the text `reason`.
+    """A request that is refused; the client gets the status, the word `error`, and `reason`: a text or a list.
 
     `bare`: the answer has no body, as RabbitMQ's to a request without credentials.
     """
 
     def __init__(
-        self, status: int, error: str, reason: str, *, headers: Mapping[str, str] = _NO_HEADERS, bare: bool = False
+        self,
+        status: int,
+        error: str,
+        reason: str | Sequence[object],
+        *,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        bare: bool = False,
     ) -> None:
         super().__init__(f"{status} {error}: {reason}")
         self.status, self.error, self.reason, self.headers, self.bare = status, error, reason, headers, bare
+
+    @property
+    def text(self) -> str:
+        """The reason as a text."""
+        return self.reason if isinstance(self.reason, str) else encode(self.reason).decode()
 
     def answer(self) -> Answer:
         if self.bare:
@@ -102,7 +113,7 @@ class Refused(Exception):
 BAD_REQUEST: Final = "bad_request"
 
 
-def bad_request(reason: str) -> Refused:
+def bad_request(reason: str | Sequence[object]) -> Refused:
     return Refused(400, BAD_REQUEST, reason)
 
 

@@ -69,7 +69,7 @@ def record(request: Request, refused: Refused | None) -> None:
     noun = pattern.split("/")[2]
     kind, act = known or (KINDS.get(noun, noun), ASKED[request.method])
     name = next((names[each] for each in NAMED if each in names), "")
-    reason = "" if refused is None else refused.error if noun in SECRET else refused.reason or refused.error
+    reason = "" if refused is None else refused.error if noun in SECRET else refused.text or refused.error
     _add(request, Origin(request.user.name, request.user.host, "http"), names.get("vhost", ""), kind, name, act, reason)
 
 

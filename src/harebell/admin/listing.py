@@ -62,8 +62,8 @@ class Listing(NamedTuple, Generic[T]):
             pieces = yield from _encoded(items, shape)
             return Answer(200, [b"[", *pieces, b"]"], media="application/json")
         number, size = page
-        count = max(1, -(-len(items) // size))
-        if number > count:
+        count = -(-len(items) // size)  # 0 of none, of which the first page is empty
+        if number > max(1, count):
             raise Refused(
                 400, "page_out_of_range", f"Page out of range, page: {number} page size: {size}, len: {len(items)}"
             )

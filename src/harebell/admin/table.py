@@ -51,14 +51,14 @@ POLICY_BODY: Final = "pattern, definition, priority, apply-to"
 
 NODE: Final = (
     Endpoint("GET", "/api/overview", M, node.show_overview, "Totals, rates, listeners; of what the user sees", query=f"{RANGES}, {OBJECT}"),
-    Endpoint("GET", "/api/cluster-name", M, node.cluster_name, "The name of the cluster"),
+    Endpoint("GET", "/api/cluster-name", M, node.cluster_name, "The name of the cluster", query=OBJECT),
     Endpoint("PUT", "/api/cluster-name", A, node.put_cluster_name, "Set it", reads="name"),
-    Endpoint("GET", "/api/nodes", MONITORING, node.nodes, "The node, in a list", query="node_stats_age, node_stats_incr"),
+    Endpoint("GET", "/api/nodes", MONITORING, node.nodes, "The node, in a list", query=f"node_stats_age, node_stats_incr, {OBJECT}"),
     Endpoint("GET", "/api/nodes/{node}", MONITORING, node.show_node, "The node", query=f"node_stats_age, node_stats_incr, {OBJECT}"),
-    Endpoint("GET", "/api/nodes/{node}/memory", MONITORING, node.memory, "Its memory by part, in bytes"),
-    Endpoint("GET", "/api/nodes/{node}/memory/relative", MONITORING, node.memory, "Its memory by part, in percent"),
+    Endpoint("GET", "/api/nodes/{node}/memory", MONITORING, node.memory, "Its memory by part, in bytes", query=OBJECT),
+    Endpoint("GET", "/api/nodes/{node}/memory/relative", MONITORING, node.memory, "Its memory by part, in percent", query=OBJECT),
     Endpoint("GET", "/api/extensions", M, node.extensions, "Extensions of RabbitMQ's console: none"),
-    Endpoint("GET", "/api/feature-flags", M, node.feature_flags, "RabbitMQ's feature flags whose features are here"),
+    Endpoint("GET", "/api/feature-flags", M, node.feature_flags, "RabbitMQ's feature flags whose features are here", query=OBJECT),
     Endpoint("PUT", "/api/feature-flags/{name}/enable", A, node.enable_feature_flag, "They are enabled already", reads="{}"),
     Endpoint("GET", "/api/deprecated-features", M, node.deprecated_features, "Deprecated features: none"),
     Endpoint("GET", "/api/deprecated-features/used", M, node.deprecated_features, "Those in use: none"),
@@ -91,11 +91,11 @@ HEALTH: Final = (
 )  # fmt: skip
 
 IDENTITY: Final = (
-    Endpoint("GET", "/api/whoami", M, identity.whoami, "The user that asks, with its tags"),
+    Endpoint("GET", "/api/whoami", M, identity.whoami, "The user that asks, with its tags", query=OBJECT),
     Endpoint("GET", "/api/auth", NOTHING, identity.auth, "How to log in: by name and password"),
     Endpoint("POST", "/api/login", NOTHING, identity.login, "Begin a session of a browser: the answer sets a cookie", reads="username, password"),
     Endpoint("POST", "/api/logout", NOTHING, identity.logout, "End it", rabbitmq=False),
-    Endpoint("GET", "/api/auth/attempts/{node}", MONITORING, identity.attempts, "Logins that succeeded and failed, by protocol"),
+    Endpoint("GET", "/api/auth/attempts/{node}", MONITORING, identity.attempts, "Logins that succeeded and failed, by protocol", query=OBJECT),
     Endpoint("DELETE", "/api/auth/attempts/{node}", A, identity.forget_attempts, "Count them anew"),
     Endpoint("GET", "/api/auth/hash_password/{password}", A, identity.hash_of, "The hash of a password, for definitions"),
 )  # fmt: skip
@@ -130,12 +130,12 @@ RULES: Final = (
     Endpoint("GET", "/api/operator-policies/{vhost}/{name}", A, rules.show_operator_policy, "One of them", query=OBJECT),
     Endpoint("PUT", "/api/operator-policies/{vhost}/{name}", A, rules.put_operator_policy, "Set it", reads=POLICY_BODY),
     Endpoint("DELETE", "/api/operator-policies/{vhost}/{name}", A, rules.clear_operator_policy, "Clear it"),
-    Endpoint("GET", "/api/vhost-limits", M, vhosts.limits, "The limits of virtual hosts"),
-    Endpoint("GET", "/api/vhost-limits/{vhost}", SEEN, vhosts.limits_of, "Those of one"),
+    Endpoint("GET", "/api/vhost-limits", M, vhosts.limits, "The limits of virtual hosts", query=OBJECT),
+    Endpoint("GET", "/api/vhost-limits/{vhost}", SEEN, vhosts.limits_of, "Those of one", query=OBJECT),
     Endpoint("PUT", "/api/vhost-limits/{vhost}/{name}", A, vhosts.set_limit, "Set max-connections or max-queues", reads="value"),
     Endpoint("DELETE", "/api/vhost-limits/{vhost}/{name}", A, vhosts.clear_limit, "Clear it"),
-    Endpoint("GET", "/api/user-limits", M, users.limits, "The limits of users"),
-    Endpoint("GET", "/api/user-limits/{user}", M, users.limits_of, "Those of one"),
+    Endpoint("GET", "/api/user-limits", M, users.limits, "The limits of users", query=OBJECT),
+    Endpoint("GET", "/api/user-limits/{user}", M, users.limits_of, "Those of one", query=OBJECT),
     Endpoint("PUT", "/api/user-limits/{user}/{name}", A, users.set_limit, "Set max-connections or max-channels", reads="value"),
     Endpoint("DELETE", "/api/user-limits/{user}/{name}", A, users.clear_limit, "Clear it"),
 )  # fmt: skip
@@ -217,10 +217,10 @@ VHOSTS_AND_USERS: Final = (
     Endpoint("PUT", "/api/permissions/{vhost}/{user}", A, permissions.put, "Set it", reads="configure, write, read"),
     Endpoint("DELETE", "/api/permissions/{vhost}/{user}", A, permissions.clear, "Clear it"),
     Endpoint("GET", "/api/topic-permissions", A, permissions.topic_list_all, "Topic permissions", query=LISTED),
-    Endpoint("GET", "/api/topic-permissions/{vhost}/{user}", A, permissions.show_topic, "Those of a user in a virtual host"),
+    Endpoint("GET", "/api/topic-permissions/{vhost}/{user}", A, permissions.show_topic, "Those of a user in a virtual host", query=OBJECT),
     Endpoint("PUT", "/api/topic-permissions/{vhost}/{user}", A, permissions.put_topic, "Set one, for an exchange", reads="exchange, write, read"),
     Endpoint("DELETE", "/api/topic-permissions/{vhost}/{user}", A, permissions.clear_topic, "Clear them"),
-    Endpoint("GET", "/api/topic-permissions/{vhost}/{user}/{exchange}", A, permissions.show_topic, "Those for an exchange"),
+    Endpoint("GET", "/api/topic-permissions/{vhost}/{user}/{exchange}", A, permissions.show_topic, "Those for an exchange", query=OBJECT),
     Endpoint("DELETE", "/api/topic-permissions/{vhost}/{user}/{exchange}", A, permissions.clear_topic, "Clear them"),
 )  # fmt: skip
 

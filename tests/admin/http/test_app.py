@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harebell.admin import resources
 from harebell.admin.answers import Answer
+from harebell.admin.documents.endpoints import ENDPOINTS
 from harebell.admin.http import app, bodies, server
 from harebell.routing.definitions import GlobalParameter
 from tests.admin.kit import Api, ApiThread, part
 from tests.wire import PATIENCE
+
+RESOURCES = Path(*resources.__path__)
 
 HEADERS = {
     "cache-control": "no-store",
@@ -88,8 +94,7 @@ def test_slashes_in_names_are_encoded_and_one_at_the_end_does_not_count(api: Api
 @pytest.mark.parametrize("body, reason", [
     (b"{", "not_json"), (b"[]", "not_json"), (b'"x"', "not_json"), (b"\xff{}", "not_json"), (b"{" * 20_000, "not_json"),
     (b'{"arguments": {"a": 99999999999999999999}}', "64 bits"), (b'{"arguments": "x"}', "arguments must be an object"),
-    (b'{"durable": "yes"}', "durable must be true or false"), (b'{"durable": 1}', "durable must be true or false"),
-    (b'{"arguments": {"x-message-ttl": -1}}', "x-message-ttl"), (b'{"auto_delete": []}', "auto_delete must be"),
+    (b'{"durable": "yes"}', "not_boolean"), (b'{"arguments": {"x-message-ttl": -1}}', "x-message-ttl"),
 ])  # fmt: skip
 def test_wrong_bodies_are_refused_and_change_nothing(serving: ApiThread, body: bytes, reason: str) -> None:
     answer = serving.api()("PUT", "/api/queues/%2F/wrong-body", body)
@@ -97,6 +102,49 @@ def test_wrong_bodies_are_refused_and_change_nothing(serving: ApiThread, body: b
     assert answer.json["error"] == "bad_request"
     assert reason in answer.reason
     assert serving.api()("GET", "/api/queues/%2F/wrong-body").status == 404
+
+
+BOOLEANS = (
+    ("PUT", "/api/queues/{vhost}/{queue}", "durable"), ("PUT", "/api/queues/{vhost}/{queue}", "auto_delete"),
+    ("PUT", "/api/exchanges/{vhost}/{exchange}", "durable"), ("PUT", "/api/exchanges/{vhost}/{exchange}", "internal"),
+    ("PUT", "/api/exchanges/{vhost}/{exchange}", "auto_delete"), ("PUT", "/api/vhosts/{vhost}", "tracing"),
+    ("POST", "/api/queues/{vhost}/{queue}/redrive", "dry_run"),
+)  # fmt: skip
+"""The fields of bodies that are true or false."""
+
+
+@pytest.mark.parametrize("method, path, name", BOOLEANS)
+@pytest.mark.parametrize("wrong", [None, "x", "True", "", 1, 0, 1.5, [], {}])
+def test_what_is_neither_true_nor_false_is_refused(
+    serving: ApiThread, method: str, path: str, name: str, wrong: object
+) -> None:
+    answer = serving.api()(method, re.sub(r"{(?!vhost)\w+}", "wrong", path).replace("{vhost}", "%2F"), {name: wrong})
+    assert (answer.status, answer.json) == (400, {"error": "bad_request", "reason": ["not_boolean", wrong]})
+
+
+def test_each_field_that_is_true_or_false_is_in_the_table() -> None:
+    names = {name for _, _, name in BOOLEANS}
+    read = [(each.method, each.path, name) for each in ENDPOINTS for name in each.reads.split(", ")]
+    assert {each for each in read if each[2] in names} == set(BOOLEANS)
+    called = re.findall(r'boolean\(body, "(\w+)"', "".join(file.read_text("utf-8") for file in RESOURCES.glob("*.py")))
+    assert set(called) == names
+
+
+def test_a_refusal_with_a_list_is_text_in_the_audit_log(own: ApiThread) -> None:
+    own.api()("PUT", "/api/queues/%2F/q", {"durable": "x"})
+    assert own.api().get("/api/audit")[0]["reason"] == '["not_boolean","x"]'
+
+
+def test_null_is_an_empty_body(api: Api) -> None:
+    assert api("PUT", "/api/queues/%2F/q", b"null").status == 201
+    assert api("PUT", "/api/users/u", b"null").reason == "tags_not_present"
+
+
+def test_of_a_parameter_that_is_there_twice_the_first_counts(api: Api) -> None:
+    api.put("/api/queues/%2F/q")
+    found = api.get("/api/queues?page=1&page=2&columns=name&columns=vhost")
+    assert (found["page"], found["items"]) == (1, [{"name": "q"}])
+    assert api("GET", "/api/queues?page=2&page=1").json["error"] == "page_out_of_range"
 
 
 def test_a_body_that_is_too_long_is_refused_by_its_length(serving: ApiThread) -> None:

@@ -94,6 +94,20 @@ def test_bodies_that_are_no_text_come_in_base64(guest: Api, vhost: str, queue: s
     assert [(each["payload"], each["payload_bytes"]) for each in cut] == [(shown, 8), ("te", 4)]
 
 
+def test_unknown_properties_have_no_meaning(guest: Api, vhost: str, queue: str) -> None:
+    given = {"colour": "red", "cluster_id": "c", "content_type": "a/b", "expiration": "+60000"}
+    assert publish(guest, vhost, properties=given).json == {"routed": True}
+    assert get(guest, queue).json[0]["properties"] == {"content_type": "a/b", "expiration": "+60000"}
+
+
+def test_none_are_got(guest: Api, vhost: str, queue: str) -> None:
+    publish(guest, vhost)
+    for ackmode in ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"):
+        assert get(guest, queue, ackmode, count=0).json == []
+    assert guest.get(queue)["messages_ready"] == 1
+    assert get(guest, f"/api/queues/{vhost}/none", count=0).status == 404
+
+
 def test_properties_without_any_are_a_list(guest: Api, vhost: str, queue: str) -> None:
     """As RabbitMQ has it, and takes it."""
     publish(guest, vhost, properties=[])
@@ -108,8 +122,13 @@ def test_properties_without_any_are_a_list(guest: Api, vhost: str, queue: str) -
     ({"properties": {"delivery_mode": "x"}}, "not_int: delivery_mode"), ({"properties": {"priority": 256}}, "not_int"),
     ({"properties": {"priority": True}}, "not_int"), ({"properties": {"timestamp": -1}}, "not_int: timestamp"),
     ({"properties": {"message_id": 5}}, "not_a_string: message_id"), ({"properties": {"headers": [1]}}, "not_a_table"),
-    ({"properties": {"colour": "red"}}, "unknown property 'colour'"), ({"properties": [1]}, "must be an object"),
-    ({"properties": {"expiration": "soon"}}, "invalid expiration 'soon'"),
+    ({"properties": [1]}, "must be an object"),
+    ({"properties": {"expiration": "soon"}}, "invalid expiration 'soon': no_integer"),
+    ({"properties": {"expiration": ""}}, "invalid expiration '': no_integer"),
+    ({"properties": {"expiration": "-1"}}, "invalid expiration '-1': {value_negative,-1}"),
+    ({"properties": {"expiration": '5"\\s'}}, "invalid expiration '5\"\\s': {leftover_string,\"\\\"\\\\s\"}"),
+    ({"properties": {"expiration": "315360000001"}}, "{value_too_large,315360000001}"),
+    ({"properties": {"expiration": "0" * 5_000}}, "expiration is 5000 characters long"),
     ({"properties": {"user_id": "other"}}, "user_id property set to 'other' but authenticated user was 'guest'"),
     ({"properties": {"message_id": "x" * 300}}, ""), ({"routing_key": "x" * 300}, ""),
 ])  # fmt: skip
@@ -138,7 +157,8 @@ def test_a_message_that_is_too_large(vhost: str) -> None:
 
 
 @pytest.mark.parametrize("change, reason", [
-    ({"ackmode": "eat"}, "ackmode is one of"), ({"encoding": "rot13"}, "Unsupported encoding"), ({"count": 0}, "count"),
+    ({"ackmode": "eat"}, "ackmode is one of"), ({"encoding": "rot13"}, "Unsupported encoding"),
+    ({"count": -1}, "count"),
     ({"count": "x"}, "count"), ({"count": True}, "count"), ({"count": None}, "[{key_missing,count}]"),
     ({"ackmode": None}, "[{key_missing,ackmode}]"), ({"encoding": None}, "[{key_missing,encoding}]"),
     ({"truncate": -1}, "truncate"),

@@ -70,7 +70,7 @@ def test_letters_that_cannot_go_back_stay(guest: Api, vhost: str, dead: str) -> 
 
 
 @pytest.mark.parametrize("body, reason", [
-    ({"limit": 0}, "limit"), ({"limit": "x"}, "limit"), ({"dry_run": "yes"}, "dry_run must be true or false"),
+    ({"limit": 0}, "limit"), ({"limit": "x"}, "limit"), ({"dry_run": "yes"}, "not_boolean"),
     ({"reason": 5}, "reason must be a string"), ({"from": []}, "from must be a string"),
     ({"dryrun": True}, "unknown field 'dryrun'"),
 ])  # fmt: skip

@@ -58,6 +58,12 @@ def test_a_user_without_a_password_cannot_log_in(api: Api, own: ApiThread) -> No
     ({"tags": 5}, "tags must be"), ({"tags": "", "password": 5}, "password must be a string"),
     ({"tags": "", "password_hash": "!"}, "not base64"), ({"tags": "", "password_hash": "AAAA"}, "not base64"),
     ({"tags": "", "password": "x", "hashing_algorithm": "rot13"}, "rot13"), ({"tags": ["x"] * 101}, "at most 100"),
+    ({"tags": "", "password": None}, "password must be a string"),
+    ({"tags": "", "password_hash": None}, "password_hash must be a string"),
+    *(
+        ({"tags": "", "password": password, "password_hash": given}, "both_password_and_password_hash_are_provided")
+        for password in ("x", "", None) for given in ("AAAA", "", None)
+    ),
 ])  # fmt: skip
 def test_wrong_users_are_refused(api: Api, body: Any, reason: str) -> None:
     answer = api("PUT", "/api/users/u", body)
@@ -189,7 +195,14 @@ def test_create_change_and_delete_a_virtual_host(api: Api, own: ApiThread) -> No
 def test_a_virtual_host_is_traced(api: Api) -> None:
     assert api.put("/api/vhosts/v", {"tracing": True}) == 201
     assert api.get("/api/vhosts/v")["tracing"] is True
-    assert api.put("/api/vhosts/v", {"tracing": False}) == 204
+    for wrong in (None, "x", 0):
+        answer = api("PUT", "/api/vhosts/v", {"tracing": wrong, "description": "new"})
+        assert (answer.status, answer.json["reason"]) == (400, ["not_boolean", wrong])
+    found = api.get("/api/vhosts/v")
+    assert (found["tracing"], found["description"]) == (True, ""), "nothing of a wrong body is done"
+    assert api.put("/api/vhosts/v", {"description": "d"}) == 204
+    assert api.get("/api/vhosts/v")["tracing"] is True
+    assert api.put("/api/vhosts/v", {"tracing": "false"}) == 204
     assert api.get("/api/vhosts/v")["tracing"] is False
 
 

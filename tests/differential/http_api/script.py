@@ -26,6 +26,7 @@ PERMISSION: Final = {"configure": "", "write": "", "read": ".*"}
 POLICY: Final = {"pattern": "^p", "definition": {"max-length": 5}}
 MESSAGE: Final = {"properties": {}, "routing_key": "q", "payload": "hello", "payload_encoding": "string"}
 GET: Final = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+NO_BOOLEANS: Final[tuple[Any, ...]] = (None, "x", "", 1, [], {})
 SHOVEL: Final = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}
 
 
@@ -44,6 +45,11 @@ SCRIPT: Final = (
     _s("PUT", "/queues/h/q", "{"),
     _s("PUT", "/queues/h/q", []),
     _s("PUT", "/queues/h/q2", {"durable": "yes"}),
+    *(_s("PUT", "/queues/h/wrong", {name: value})
+      for name in ("durable", "auto_delete") for value in NO_BOOLEANS),
+    *(_s("PUT", "/exchanges/h/wrong", {name: None}) for name in ("durable", "auto_delete", "internal")),
+    _s("PUT", "/queues/h/null", "null"),
+    _s("DELETE", "/queues/h/null"),
     _s("PUT", "/queues/h/q2", {"durable": True, "unknown": 1}),
     _s("PUT", "/queues/h/q3", {"arguments": []}),
     _s("PUT", "/queues/h/q4", {"arguments": {"x-message-ttl": -1}}),
@@ -107,6 +113,7 @@ SCRIPT: Final = (
     _s("POST", "/exchanges/h/amq.default/publish", {**MESSAGE, "properties": {"delivery_mode": "x"}}),
     _s("POST", "/exchanges/h/amq.default/publish", {**MESSAGE, "routing_key": "no", "properties": {"unknown": 1}}),
     _s("POST", "/exchanges/h/amq.default/publish", {**MESSAGE, "properties": {"user_id": "other"}}),
+    _s("POST", "/exchanges/h/amq.default/publish", {**MESSAGE, "properties": {"expiration": "x"}}),
     _s("POST", "/exchanges/h/amq.default/publish", {**MESSAGE, "payload": "!!", "payload_encoding": "base64"}),
     _s("POST", "/exchanges/h/amq.default/publish", {**MESSAGE, "payload_encoding": "none"}),
     _s("POST", "/exchanges/h/amq.default/publish", {
@@ -117,6 +124,8 @@ SCRIPT: Final = (
     _s("POST", "/queues/h/q/get", {**GET, "encoding": "base64", "truncate": 2}),
     _s("POST", "/queues/h/q/get", {**GET, "encoding": "none"}),
     _s("POST", "/queues/h/q/get", {"count": 1, "encoding": "auto"}),
+    _s("POST", "/queues/h/q/get", {**GET, "count": 0}),
+    _s("POST", "/queues/h/q/get", {**GET, "count": "x"}),
     _s("POST", "/queues/h/none/get", GET),
     _s("POST", "/queues/nowhere/q/get", GET),
     _s("POST", "/queues/h/q/get", {**GET, "ackmode": "ack_requeue_false"}),
@@ -143,12 +152,21 @@ SCRIPT: Final = (
     _s("GET", "/queues/h?page=99"),
     _s("GET", "/queues/h?page=1&page_size=501"),
     _s("GET", "/queues/h?page=x"),
+    _s("GET", "/queues/h?page=1&name=zzz"),
+    _s("GET", "/queues/h?page=2&name=zzz"),
+    _s("GET", "/queues/h?page=1&page=2&columns=name"),
+    _s("GET", "/queues/h?columns=name&columns=vhost"),
     _s("GET", "/queues/h?sort=name&sort_reverse=true&columns=name"),
     _s("GET", "/queues/h?sort=none&columns=name"),
     _s("GET", "/queues/h?disable_stats=true&columns=name,vhost"),
     _s("GET", "/queues/h/q?lengths_age=60&lengths_incr=5&columns=messages_details"),
     _s("GET", "/queues/h/q?lengths_age=60000&lengths_incr=1"),
     _s("GET", "/queues/h/q?lengths_age=x&lengths_incr=1&columns=name"),
+    *(_s("GET", f"/queues/h/q?lengths_age={age}&lengths_incr={step}&columns=name")
+      for age, step in ((60, 0), (-60, 5), (60, -5), (0, 5), (2500, 5), (2505, 5), (60, "x"), ("%2B60", 5), (1.5, 1))),
+    _s("GET", "/overview?msg_rates_age=60&msg_rates_incr=0"),
+    _s("GET", "/nodes?columns=name"),
+    _s("GET", "/whoami?columns=name"),
     _s("GET", "/queues/h/q/bindings"),
     _s("GET", "/queues/h/none/bindings"),
     _s("GET", "/exchanges"),
@@ -178,6 +196,10 @@ SCRIPT: Final = (
     _s("PUT", "/vhosts/v", {"description": "d", "tags": "t,u"}),
     _s("PUT", "/vhosts/v", {"description": "e"}),
     _s("GET", "/vhosts/v?columns=name,description,tags"),
+    *(_s("PUT", "/vhosts/v", {"tracing": value}) for value in (True, None, "x", 1)),
+    _s("GET", "/vhosts/v?columns=tracing"),
+    _s("PUT", "/vhosts/v", {"tracing": "false"}),
+    _s("GET", "/vhosts/v?columns=tracing,name"),
     _s("GET", "/vhosts/h"),
     _s("GET", "/vhosts"),
     _s("GET", "/vhosts/nowhere"),
@@ -189,6 +211,10 @@ SCRIPT: Final = (
     _s("PUT", "/users/u", {
         "password": "x", "tags": ["management"], "hashing_algorithm": "rabbit_password_hashing_sha256"}),
     _s("PUT", "/users/u", {"password_hash": "!", "tags": ""}),
+    _s("PUT", "/users/u", {"password_hash": None, "tags": ""}),
+    _s("PUT", "/users/u", {"password_hash": "AAAA", "password": "x", "tags": ""}),
+    _s("PUT", "/users/u", {"password_hash": "", "password": "", "tags": ""}),
+    _s("PUT", "/users/u", {"password_hash": "", "password": None, "tags": ""}),
     _s("GET", "/users/u"),
     _s("GET", "/users"),
     _s("GET", "/users/none"),
@@ -220,6 +246,7 @@ SCRIPT: Final = (
     _s("PUT", "/user-limits/u/max-beers", {"value": 5}),
     _s("PUT", "/user-limits/u/max-connections", {}),
     _s("GET", "/user-limits/u"),
+    _s("GET", "/user-limits/u?columns=user"),
     _s("GET", "/user-limits"),
     _s("DELETE", "/user-limits/u/max-connections"),
     _s("DELETE", "/users/u"),
@@ -240,6 +267,10 @@ SCRIPT: Final = (
     _s("GET", "/policies/h/none"),
     _s("DELETE", "/policies/h/p"),
     _s("DELETE", "/policies/h/p"),
+    _s("PUT", "/operator-policies/h/op", {"pattern": "x", "definition": {"overflow": "reject-publish"}}),
+    _s("PUT", "/operator-policies/h/op", {"pattern": "x", "definition": {"queue-version": 2}}),
+    _s("DELETE", "/operator-policies/h/op"),
+    _s("PUT", "/operator-policies/h/p", {"pattern": "x", "definition": {"queue-mode": "lazy"}}),
     _s("PUT", "/operator-policies/h/p", POLICY),
     _s("GET", "/operator-policies/h/p"),
     _s("GET", "/operator-policies/h"),
@@ -248,6 +279,7 @@ SCRIPT: Final = (
     _s("PUT", "/vhost-limits/h/max-beers", {"value": 100}),
     _s("PUT", "/vhost-limits/h/max-queues", {}),
     _s("GET", "/vhost-limits/h"),
+    _s("GET", "/vhost-limits?columns=vhost"),
     _s("GET", "/vhost-limits"),
     _s("GET", "/vhost-limits/nowhere"),
     _s("GET", "/parameters"),

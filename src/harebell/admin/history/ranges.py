@@ -18,6 +18,7 @@ __all__ = ["NONE", "Range", "Ranges", "Rates", "ranges_of"]
 K = TypeVar("K")
 
 MOST_SAMPLES: Final = 500  # RabbitMQ's
+MOST_DIGITS: Final = 18  # of a number of seconds
 
 
 class Range(NamedTuple):
@@ -28,12 +29,18 @@ class Range(NamedTuple):
 
 
 def _range(query: Mapping[str, str], name: str) -> Range | None:
-    age, step = query.get(f"{name}_age", ""), query.get(f"{name}_incr", "")
-    if not (age.isdecimal() and step.isdecimal() and int(step)):
+    """The range that a query asks for; None where it lacks a part, or one is no number, as with RabbitMQ."""
+    age, step = _whole(query.get(f"{name}_age", "")), _whole(query.get(f"{name}_incr", ""))
+    if age is None or step is None:
         return None
-    if int(age) // int(step) > MOST_SAMPLES:
+    if age <= 0 or step <= 0 or age // step > MOST_SAMPLES:
         raise bad_request(f"Invalid range parameters: age {age}, incr {step}")
-    return Range(int(age), int(step))
+    return Range(age, step)
+
+
+def _whole(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS else None
 
 
 class Ranges(NamedTuple):
@@ -49,7 +56,7 @@ NONE: Final = Ranges(None, None, None, None)
 
 
 def ranges_of(query: Mapping[str, str]) -> Ranges:
-    """The ranges in a query. Raises Refused for one with too many samples."""
+    """The ranges in a query. Raises Refused for one with no or too many samples."""
     if not any(name.endswith("_age") for name in query):
         return NONE
     return Ranges(*(_range(query, name) for name in ("lengths", "msg_rates", "data_rates", "node_stats")))
@@ -78,5 +85,5 @@ class Rates:
             "rate": rate,
             "samples": samples,
             "avg": sum(values) / count,
-            "avg_rate": (values[0] - values[-1]) / span.age if span.age else 0.0,
+            "avg_rate": (values[0] - values[-1]) / span.age,
         }

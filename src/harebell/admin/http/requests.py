@@ -16,7 +16,7 @@ from harebell.broker.vhost import VirtualHost
 from harebell.errors import InvalidArgument
 from harebell.routing.wire_limits import check_value
 
-__all__ = ["Request", "field", "read_query"]
+__all__ = ["Request", "boolean", "field", "read_query"]
 
 MOST_PARAMETERS: Final = 100
 MISSING: Final = object()
@@ -29,7 +29,7 @@ class Request:
     user      who asks
     pattern   the path, with names in braces
     names     the names in the path, by those in the endpoint's pattern
-    query     the parameters after "?"; of a name that is there twice the last value, and `doubled` has the name
+    query     the parameters after "?"; of a name that is there twice the first value, as with RabbitMQ
     headers   by name in lower case
     body      as it came
     secure    it came by TLS
@@ -39,7 +39,6 @@ class Request:
         "_pairs",
         "body",
         "context",
-        "doubled",
         "headers",
         "method",
         "names",
@@ -61,8 +60,7 @@ class Request:
         secure: bool = False,
     ) -> None:
         self.context, self.user, self.method, self.pattern, self.names = context, user, method, pattern, names
-        self.query, self._pairs = dict(query), query
-        self.doubled = {name for number, (name, _) in enumerate(query) if name in dict(query[:number])}
+        self.query, self._pairs = dict(reversed(query)), query
         self.headers, self.body, self.secure = headers, b"", secure
 
     @property
@@ -85,7 +83,7 @@ class Request:
         return self.query.get(name, "false").lower() not in ("false", "0", "no")
 
     def object(self) -> dict[str, Any]:
-        """The body as a JSON object; an empty one is an empty object. Raises Refused, with RabbitMQ's words."""
+        """The body as a JSON object, {} for an empty one and null. Raises Refused, with RabbitMQ's words."""
         return _object(self.body, "not_json", "the body")
 
     def object_in(self, name: str) -> dict[str, Any]:
@@ -107,6 +105,8 @@ def _object(raw: bytes, wrong: str, what: str) -> dict[str, Any]:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise bad_request(wrong) from None
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise bad_request(wrong)
     try:
@@ -119,33 +119,33 @@ def _object(raw: bytes, wrong: str, what: str) -> dict[str, Any]:
 def field(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = MISSING) -> Any:
     """A field of an object, of that kind; raises Refused for another kind, and where it is missing.
 
-    As RabbitMQ does, it takes true, false and whole numbers as text too: rabbitmqadmin sends them so.
+    `boolean` reads what is true or false, and `resources.objects.number` what is a number.
     """
     value = body.get(name, MISSING)
     if value is MISSING or (value is None and default is not MISSING):
         if default is MISSING:
             raise bad_request(f"[{{key_missing,{name}}}]")
         return default
-    if isinstance(value, str) and str not in _kinds(kind):
-        value = _meant(value, kind)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool and bool not in _kinds(kind)):
+    if not isinstance(value, kind):
         names = " or ".join(_WORDS[each] for each in _kinds(kind))
         raise bad_request(f"{name} must be {names}")
     return value
 
 
-def _meant(text: str, kind: type | tuple[type, ...]) -> object:
-    """The value that a text stands for; the text itself where it is none of the kind."""
-    if bool in _kinds(kind):
-        return {"true": True, "false": False}.get(text, text)
-    if int in _kinds(kind) and text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20:
-        return int(text)
-    return text
+def boolean(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """A field of an object that is true or false, also as text; `default` where it is missing.
+
+    rabbitmqadmin sends it as text. Raises Refused, with RabbitMQ's words, for any other value, null too.
+    """
+    value = body.get(name, default)
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value, value)
+    if not isinstance(value, bool):
+        raise bad_request(["not_boolean", value])
+    return value
 
 
-_WORDS: Final = {
-    str: "a string", bool: "true or false", int: "a number", float: "a number", dict: "an object", list: "a list",
-}  # fmt: skip
+_WORDS: Final[Mapping[type, str]] = {str: "a string", dict: "an object", list: "a list"}
 
 
 def _kinds(kind: type | tuple[type, ...]) -> tuple[type, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from harebell.admin.answers import Answer, bad_request, not_found
 from harebell.admin.history.ranges import ranges_of
-from harebell.admin.http.requests import Request, field
+from harebell.admin.http.requests import Request, boolean, field
 from harebell.admin.listing import Listing
 from harebell.admin.resources.objects import (
     NO_CONTENT,
@@ -88,9 +88,9 @@ def declare(request: Request) -> Answer:
         name,
         kind,
         passive=False,
-        durable=field(body, "durable", bool, False),
-        auto_delete=field(body, "auto_delete", bool, False),
-        internal=field(body, "internal", bool, False),
+        durable=boolean(body, "durable"),
+        auto_delete=boolean(body, "auto_delete"),
+        internal=boolean(body, "internal"),
         arguments=arguments,
         user=request.user.name,
     )

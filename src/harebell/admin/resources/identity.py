@@ -11,7 +11,7 @@ from harebell.admin.http.requests import Request, field
 from harebell.admin.login.gate import COOKIE, cookie
 from harebell.admin.login.sessions import LONGEST
 from harebell.admin.login.users import User
-from harebell.admin.resources.objects import NO_CONTENT, wait_for
+from harebell.admin.resources.objects import NO_CONTENT, alone, listed, wait_for
 from harebell.broker.auth.passwords import RABBITMQ_SHA256, hash_password
 from harebell.errors import InvalidArgument
 from harebell.routing.steps import Steps
@@ -22,7 +22,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 
 def whoami(request: Request) -> Answer:
-    return to_json(_about(request.user))
+    return alone(request, _about(request.user))
 
 
 def _about(user: User) -> dict[str, Any]:
@@ -68,7 +68,8 @@ def logout(request: Request) -> Answer:
 def attempts(request: Request) -> Answer:
     """How many logins succeeded and failed since the start, by protocol."""
     _check_node(request)
-    return to_json(
+    return listed(
+        request,
         [
             {
                 "protocol": protocol,
@@ -77,7 +78,7 @@ def attempts(request: Request) -> Answer:
                 "auth_attempts_succeeded": each.succeeded,
             }
             for protocol, each in sorted(request.node.logins.attempts.items())
-        ]
+        ],
     )
 
 

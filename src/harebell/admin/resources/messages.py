@@ -37,7 +37,6 @@ TEXTS: Final = frozenset(
     }
 )  # fmt: skip
 NUMBERS: Final = {"delivery_mode": 255, "priority": 255, "timestamp": (1 << 63) - 1}
-UNKNOWN_TO_US: Final = frozenset({"cluster_id"})  # of AMQP 0-8; RabbitMQ takes it
 
 
 def publish(request: Request) -> Steps[Answer]:
@@ -76,14 +75,14 @@ def _decoded(payload: str, encoding: str) -> bytes:
 
 
 def properties_of(given: Mapping[str, Any] | list[Any]) -> Properties:
-    """The properties of a message, from JSON. Raises Refused for one of a wrong type; unknown ones are refused too."""
+    """The properties of a message, from JSON; unknown ones have no meaning. Raises Refused for one of a wrong type."""
     if not isinstance(given, dict):
         if given:
             raise bad_request("properties must be an object")
         return Properties()
     found: dict[str, Any] = {}
     for name, value in given.items():
-        if value is None or name in UNKNOWN_TO_US:
+        if value is None:
             continue
         if name == "headers":
             if value and not isinstance(value, dict):
@@ -95,8 +94,6 @@ def properties_of(given: Mapping[str, Any] | list[Any]) -> Properties:
             found[name] = value
         elif name in NUMBERS:
             found[name] = _number(name, value)
-        else:
-            raise bad_request(f"unknown property '{name}'")
     return Properties(**found)
 
 
@@ -116,10 +113,10 @@ def _number(name: str, value: object) -> object:
 
 
 def get(request: Request) -> Steps[Answer]:
-    """Get messages, and acknowledge them or give them back, by `ackmode`."""
+    """Get messages, and acknowledge them or give them back, by `ackmode`. A `count` of 0 gets none."""
     vhost, body = request.vhost(), request.object()
     mode, encoding = field(body, "ackmode", str), field(body, "encoding", str)
-    count = number(body, "count", least=1)
+    count = number(body, "count", least=0)
     cut = number(body, "truncate", least=0) if "truncate" in body else None
     outcome = MODES.get(mode)
     if outcome is None:

@@ -12,7 +12,7 @@ from harebell.admin.certificates import expires_at
 from harebell.admin.history.ranges import ranges_of
 from harebell.admin.http.endpoint import NOT_AUTHORISED
 from harebell.admin.http.requests import Request, field
-from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, wait_safe
+from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, listed, wait_safe
 from harebell.admin.shapes.node import node, overview
 from harebell.broker.operations.messages import getting
 from harebell.broker.operations.publishing import publishing
@@ -55,7 +55,7 @@ def show_overview(request: Request) -> Steps[Answer]:
 
 
 def nodes(request: Request) -> Answer:
-    return to_json([node(request.context, ranges_of(request.query))])
+    return listed(request, [node(request.context, ranges_of(request.query))])
 
 
 def show_node(request: Request) -> Answer:
@@ -75,13 +75,14 @@ def memory(request: Request) -> Steps[Answer]:
     total = sum(parts.values())
     if request.pattern.endswith("relative"):
         shares = {name: round(size * 100 / total) if total else 0 for name, size in parts.items()}
-        return to_json({"memory": {**shares, "total": 100}})
-    return to_json({"memory": {**parts, "strategy": "rss", "total": {"rss": total, "allocated": total, "erlang": 0}}})
+        return alone(request, {"memory": {**shares, "total": 100}})
+    totals = {"rss": total, "allocated": total, "erlang": 0}
+    return alone(request, {"memory": {**parts, "strategy": "rss", "total": totals}})
 
 
 def cluster_name(request: Request) -> Answer:
     name = request.node.parameters.global_parameters.get("cluster_name")
-    return to_json({"name": name.value if name is not None else request.node.name})
+    return alone(request, {"name": name.value if name is not None else request.node.name})
 
 
 def put_cluster_name(request: Request) -> Answer:
@@ -96,7 +97,8 @@ def extensions(request: Request) -> Answer:
 
 def feature_flags(request: Request) -> Answer:
     """RabbitMQ's feature flags whose features are here."""
-    return to_json(
+    return listed(
+        request,
         [
             {
                 "name": name, "desc": about, "doc_url": "", "state": "enabled", "stability": "required",

@@ -19,7 +19,7 @@ from harebell.routing.wire_limits import check_name
 
 __all__ = [
     "CREATED", "DEFAULT_EXCHANGE", "NO_CONTENT", "Operator", "alone", "created", "exchange_name", "exchange_of",
-    "gathered", "nameable", "new_name", "number", "queue_of", "wait_for", "wait_safe",
+    "gathered", "listed", "nameable", "new_name", "number", "queue_of", "wait_for", "wait_safe",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -90,6 +90,12 @@ def alone(request: Request, value: Mapping[str, Any]) -> Answer:
     """One object, with the columns that the request asks for."""
     columns = columns_of(request.query)
     return to_json(only(value, columns) if columns else value)
+
+
+def listed(request: Request, values: Iterable[Mapping[str, Any]]) -> Answer:
+    """A short list in its order and without pages, with the columns that the request asks for."""
+    columns = columns_of(request.query)
+    return to_json([only(each, columns) if columns else each for each in values])
 
 
 def gathered(items: Iterable[T]) -> Steps[list[T]]:

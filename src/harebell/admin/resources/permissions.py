@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from harebell.admin.answers import Answer, bad_request, not_found, to_json
+from harebell.admin.answers import Answer, bad_request, not_found
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
-from harebell.admin.resources.objects import NO_CONTENT, alone, created, exchange_name
+from harebell.admin.resources.objects import NO_CONTENT, alone, created, exchange_name, listed
 from harebell.admin.resources.users import user_of
 from harebell.routing.definitions import Permission, TopicPermission
 from harebell.routing.steps import Steps
@@ -112,7 +112,7 @@ def topic_list_of_user(request: Request) -> Steps[Answer]:
 
 def show_topic(request: Request) -> Answer:
     """The topic permissions of a user in a virtual host, a list also where an exchange is named."""
-    return to_json([topic_permission(each) for each in _named_topic(request)])
+    return listed(request, [topic_permission(each) for each in _named_topic(request)])
 
 
 def _named_topic(request: Request) -> list[TopicPermission]:

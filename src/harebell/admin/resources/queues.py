@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from harebell.admin.answers import Answer, bad_request, not_found
 from harebell.admin.history.ranges import ranges_of
-from harebell.admin.http.requests import Request, field
+from harebell.admin.http.requests import Request, boolean, field
 from harebell.admin.listing import Listing
 from harebell.admin.resources.moves import check_conditions, delete_kept, purge_kept
 from harebell.admin.resources.objects import NO_CONTENT, Operator, alone, created, gathered, new_name, queue_of
@@ -91,9 +91,9 @@ def declare(request: Request) -> Answer:
     vhost.declare_queue(
         Operator(request.user.name),
         name,
-        durable=field(body, "durable", bool, False),
+        durable=boolean(body, "durable"),
         exclusive=False,
-        auto_delete=field(body, "auto_delete", bool, False),
+        auto_delete=boolean(body, "auto_delete"),
         arguments=arguments,
     )
     return created(new)

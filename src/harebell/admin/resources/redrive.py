@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from harebell.admin.answers import Answer, bad_request, to_json
-from harebell.admin.http.requests import Request, field
+from harebell.admin.http.requests import Request, boolean, field
 from harebell.admin.resources.objects import Operator, number, queue_of, wait_safe
 from harebell.broker.message import Held
 from harebell.broker.operations.messages import examining, moving
@@ -33,7 +33,7 @@ def redrive(request: Request) -> Steps[Answer]:
     """
     body = request.object()
     limit = number(body, "limit", least=1) if "limit" in body else LIMIT
-    dry_run = field(body, "dry_run", bool, False)
+    dry_run = boolean(body, "dry_run")
     reason, source = field(body, "reason", str, ""), field(body, "from", str, "")
     unknown = body.keys() - {"limit", "dry_run", "reason", "from"}
     if unknown:

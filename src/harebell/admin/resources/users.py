@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
-from harebell.admin.answers import Answer, bad_request, not_found, to_json
+from harebell.admin.answers import Answer, bad_request, not_found
 from harebell.admin.http.requests import Request, field
 from harebell.admin.listing import Listing
-from harebell.admin.resources.objects import NO_CONTENT, alone, created, number, wait_for
+from harebell.admin.resources.objects import NO_CONTENT, alone, created, listed, number, wait_for
 from harebell.broker.auth.passwords import RABBITMQ_SHA256, SCRYPT
 from harebell.broker.auth.users import make_user
 from harebell.broker.rules.limits import check_user_limits, set_user_limits
@@ -71,13 +71,16 @@ def put(request: Request) -> Steps[Answer]:
     if "tags" not in body:
         raise bad_request("tags_not_present")
     tags = tags_of(body["tags"])
-    password, given = field(body, "password", str, None), field(body, "password_hash", str, None)
+    if "password" in body and "password_hash" in body:
+        raise bad_request("both_password_and_password_hash_are_provided")
+    password = field(body, "password", str) if "password" in body else ""
+    given = field(body, "password_hash", str) if "password_hash" in body else ""
     algorithm = field(body, "hashing_algorithm", str, None)
     if password:
         hashing = asyncio.get_running_loop().run_in_executor(None, make_user, name, password, tags, algorithm or SCRYPT)
         made = yield from wait_for(node, hashing)
     else:
-        made = User(name, given or "", algorithm or RABBITMQ_SHA256, tags)
+        made = User(name, given, algorithm or RABBITMQ_SHA256, tags)
     before = node.users.users.get(name)
     if before is not None:
         same = (made.password_hash, made.hashing_algorithm) == (before.password_hash, before.hashing_algorithm)
@@ -115,12 +118,12 @@ def bulk_delete(request: Request) -> Steps[Answer]:
 
 
 def limits(request: Request) -> Answer:
-    return to_json([_limits(each) for each in request.node.users.users.values() if each.limits])
+    return listed(request, [_limits(each) for each in request.node.users.users.values() if each.limits])
 
 
 def limits_of(request: Request) -> Answer:
     found = user_of(request)
-    return to_json([_limits(found)] if found.limits else [])
+    return listed(request, [_limits(found)] if found.limits else [])
 
 
 def _limits(it: User) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from harebell.admin.answers import Answer, not_found, to_json
+from harebell.admin.answers import Answer, not_found
 from harebell.admin.history.ranges import ranges_of
-from harebell.admin.http.requests import Request, field
+from harebell.admin.http.requests import Request, boolean, field
 from harebell.admin.listing import Listing
-from harebell.admin.resources.objects import NO_CONTENT, alone, created, number
+from harebell.admin.resources.objects import NO_CONTENT, alone, created, listed, number
 from harebell.admin.resources.users import tags_of
 from harebell.admin.shapes.vhosts import vhost
 from harebell.broker.operations.firehose import set_tracing
@@ -51,13 +51,13 @@ def put(request: Request) -> Answer:
     }  # fmt: skip
     if "default_queue_type" in body:
         changes["default_queue_type"] = field(body, "default_queue_type", str, None)
+    traced = not new and node.vhosts[name].trace is not None
+    tracing = boolean(body, "tracing", traced)
     node.add_vhost(replace(definition, **changes))
     if new:
         node.users.set_permission(records.Permission(name, request.user.name, ".*", ".*", ".*"))
-    if "tracing" in body:
-        on = body["tracing"] in (True, "true")
-        if on is not (node.vhosts[name].trace is not None):
-            set_tracing(node, name, on)
+    if tracing is not traced:
+        set_tracing(node, name, tracing)
     return created(new)
 
 
@@ -80,12 +80,12 @@ def start(request: Request) -> Answer:
 
 def limits(request: Request) -> Answer:
     found = [_limits(request, each.name) for each in request.user.seen()]
-    return to_json([each for each in found if each["value"]])
+    return listed(request, [each for each in found if each["value"]])
 
 
 def limits_of(request: Request) -> Answer:
     found = _limits(request, request.vhost().name)
-    return to_json([found] if found["value"] else [])
+    return listed(request, [found] if found["value"] else [])
 
 
 def _limits(request: Request, name: str) -> dict[str, Any]:

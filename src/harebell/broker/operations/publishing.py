@@ -6,6 +6,7 @@ expiration and size. It is published to the queues in steps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Final, NamedTuple, cast
@@ -24,8 +25,9 @@ from harebell.routing.steps import Steps
 
 __all__ = ["Published", "check_publication", "publishing"]
 
-LONGEST_NUMBER: Final = 20  # digits; Python refuses to read thousands
+LONGEST: Final = 255  # characters of an expiration: a shortstr's; Python refuses to read thousands of digits
 MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
+EXPIRATION: Final = re.compile(r"([-+]?)([0-9]*)(.*)", re.DOTALL)  # a number, and what is behind it
 STEP: Final = 8  # queues of a step
 
 
@@ -116,14 +118,25 @@ def _published(vhost: VirtualHost, message: Message, sinks: tuple[Sink, ...], *,
 
 
 def _milliseconds(expiration: str | None) -> int | None:
+    """An expiration property in milliseconds. PreconditionFailed, with RabbitMQ's text, for an invalid one."""
     if expiration is None:
         return None
-    digits = expiration.isascii() and expiration.isdecimal() and len(expiration) <= LONGEST_NUMBER
-    if not digits or int(expiration) > MAX_EXPIRATION:
+    if len(expiration) > LONGEST:
         raise PreconditionFailed(
-            f"invalid expiration '{expiration[:LONGEST_NUMBER]}': milliseconds, 0 to {MAX_EXPIRATION}, are allowed"
+            f"expiration is {len(expiration)} characters long; a short string holds at most {LONGEST}"
         )
-    return int(expiration)
+    sign, digits, rest = cast("re.Match[str]", EXPIRATION.match(expiration)).groups()
+    if not digits:
+        problem = "no_integer"
+    elif rest:
+        quoted = rest.replace("\\", "\\\\").replace('"', '\\"')
+        problem = f'{{leftover_string,"{quoted}"}}'
+    else:
+        value = int(f"{sign}{digits}")
+        if 0 <= value <= MAX_EXPIRATION:
+            return value
+        problem = f"{{{'value_negative' if value < 0 else 'value_too_large'},{value}}}"
+    raise PreconditionFailed(f"invalid expiration '{expiration}': {problem}")
 
 
 def _channel(origin: str, user: str) -> Channel:
