@@ -10,7 +10,7 @@ Rules (exports of 3.8 to 4.3; probed on 3.10.8):
 - `rabbitmqctl export_definitions` writes some objects as lists of pairs, [["max-length", 3]]: they are read as the
   objects they were.
 - The file of one virtual host leaves the key vhost out; the caller of `parse_definitions` names the virtual host.
-- Values keep their JSON types. JSON has none for byte arrays and timestamps: RabbitMQ's export has lost these already.
+- Values keep their JSON types. JSON has none for byte arrays and timestamps: an export has them as texts and numbers.
 
 What AMQP could not carry is refused (`wire_limits`): a name that is too long, text without a UTF-8 form, a number of
 more than 64 bits, values nested too deep. The module does not check a policy's keys, an argument's range and a

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from harebell.errors import (
 )
 from harebell.protocol.v091 import methods as m
 from harebell.routing.definitions import Permission, emit_definitions, parse_definitions
+from harebell.routing.table_values import canonical
 from tests.broker.kit import Client, NodeKit
 from tests.routing.test_definitions import unordered
 
@@ -340,17 +344,48 @@ def test_what_is_not_exported(kit: NodeKit, client: Client) -> None:
 
 
 def test_values_that_json_does_not_have(kit: NodeKit, client: Client) -> None:
-    from datetime import UTC, datetime
-    from decimal import Decimal
-
     table: dict[str, Any] = {
         "b": b"\xffa", "t": datetime(2013, 1, 1, tzinfo=UTC), "d": Decimal("1.5"), "l": [b"x", {"y": b"z"}], "n": None,
     }  # fmt: skip
     client.call(m.QueueDeclare("q", arguments=table), m.QueueDeclareOk)
     (written,) = dump(kit)["queues"]
     assert written["arguments"] == {
-        "b": "\ufffda", "t": 1356998400, "d": 1.5, "l": ["x", {"y": "z"}], "n": None,
+        "b": "Not UTF-8, base64 is: /2E=", "t": 1356998400, "d": 1.5, "l": ["x", {"y": "z"}], "n": None,
     }  # fmt: skip
+
+
+NOT_IN_JSON: tuple[Any, ...] = (
+    b"\xff\xfe", b"\xff", "\udcff", "é", b"abc", "abc", Decimal("1.25"), Decimal("1E+3"), 1.25, None, True, -1,
+    datetime(2013, 1, 1, tzinfo=UTC), float("inf"), float("nan"), [b"\xff", {"y": Decimal("0.1")}], {"z": [b"\xfe"]},
+    "Not UTF-8, base64 is: //4=x", "Not UTF-8, base64 is: YWJj", "Not UTF-8, base64 is: ", "Not UTF-8, base64 is: é",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NOT_IN_JSON, ids=repr)
+def test_an_import_of_an_export_adds_no_binding(kit: NodeKit, client: Client, value: object) -> None:
+    client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+    client.call(m.QueueBind("q", "amq.headers", "k", arguments={"a": value}), m.QueueBindOk)
+    before = dump(kit)
+    (there,) = kit.node.vhosts["/"].router.bindings(implicit=False)
+    assert load(kit, before) == ()
+    assert list(kit.node.vhosts["/"].router.bindings(implicit=False)) == [there]
+    assert dump(kit) == before
+
+
+@pytest.mark.parametrize("value", NOT_IN_JSON, ids=repr)
+def test_what_json_can_say_is_the_same_in_another_broker(
+    kit: NodeKit, client: Client, value: object, tmp_path: Path
+) -> None:
+    client.call(m.QueueDeclare("q"), m.QueueDeclareOk)
+    client.call(m.QueueBind("q", "amq.headers", "k", arguments={"a": value}), m.QueueBindOk)
+    before = dump(kit)
+    other = NodeKit(tmp_path / "other")
+    load(other, before)
+    (made,) = other.node.vhosts["/"].router.bindings(implicit=False)
+    assert dump(other)["bindings"] == before["bindings"]
+    other.stop()
+    if "Decimal" not in repr(value) and not (isinstance(value, float) and not isfinite(value)):
+        assert canonical(made.arguments) == canonical({"a": value})
 
 
 def test_the_type_that_a_file_says_beside_the_arguments(kit: NodeKit) -> None:

@@ -57,13 +57,14 @@ def test_columns_and_order(run: Command, vhost: str) -> None:
 
 
 def test_hostile_names(run: Command, vhost: str) -> None:
+    name = HOSTILE.replace("\n", "")  # which a declaration takes out
     assert run("queues", "declare", HOSTILE, "--vhost", vhost).status == 0
     table = run("queues", "list", "--vhost", vhost).output
     assert "\x1b" not in table
-    assert r"a\x1b[2J\nb\u202e[red]c[/]" in table
+    assert r"a\x1b[2Jb\u202e[red]c[/]" in table
     assert len(table.splitlines()) == 3
-    assert json.loads(run("queues", "list", "--json", "--vhost", vhost).output)[0]["name"] == HOSTILE
-    assert run("queues", "delete", HOSTILE, "--vhost", vhost).status == 0
+    assert json.loads(run("queues", "list", "--json", "--vhost", vhost).output)[0]["name"] == name
+    assert run("queues", "delete", name, "--vhost", vhost).status == 0
 
 
 def test_names_are_whole_at_80_columns(run: Command, vhost: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,12 @@ def play(broker: Broker, script: Sequence[Step]) -> list[Reply]:
 
 
 def _client(port: int) -> Wire:
-    """A client with a consumer of the queue "kept" that acknowledges nothing."""
+    """A client with a consumer of the queue "kept" that acknowledges nothing; a binding of it has octets, no text."""
     wire = Wire(port).log_in(vhost="h")
     wire.channel()
     wire.call(1, m.QueueDeclare("kept", durable=True), m.QueueDeclareOk)
+    octets = {"octets": b"\xff\xfe", "text": b"abc", "list": [b"\xff"]}
+    wire.call(1, m.QueueBind("kept", "amq.headers", "octets", arguments=octets), m.QueueBindOk)
     wire.call(1, m.ConfirmSelect(), m.ConfirmSelectOk)
     wire.call(1, m.BasicQos(0, MESSAGES // 2), m.BasicQosOk)
     for _ in range(MESSAGES):

@@ -17,14 +17,16 @@ and writes the JSON.
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final, TypeVar, cast
+from math import isfinite
+from typing import Any, Final, TypeVar
 
 import harebell
 from harebell.broker.auth import Users
@@ -52,11 +54,14 @@ from harebell.routing.policies import Policy, check_policy
 from harebell.routing.router import RESERVED_PREFIX
 from harebell.routing.settings import queue_settings, queue_type
 from harebell.routing.steps import Steps, complete
-from harebell.routing.table_values import Table as JsonTable
+from harebell.routing.table_values import Table as JsonTable, canonical
 
 __all__ = ["Import", "checking", "export_definitions", "exporting", "import_definitions", "importing", "json_table"]
 
 log = logging.getLogger("harebell.broker.definitions")
+
+NOT_UTF_8: Final = "Not UTF-8, base64 is: "
+"""How RabbitMQ begins the text for octets that are none, in a JSON of arguments."""
 
 LONGEST_REFUSAL: Final = 800
 """Characters in the text of a refusal: a value of the file that it quotes may be of any length."""
@@ -138,6 +143,7 @@ class Import:
         self._exchanges: list[ExchangeDefinition] = []
         self._queues: dict[tuple[str, str], QueueDefinition] = {}
         self._bindings: list[tuple[BindingDefinition, Destination]] = []
+        self._inexact = set[Hashable]()  # bindings that are there and that an export writes as others
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -159,7 +165,19 @@ class Import:
         yield from _each(self._check_exchange, self.file.exchanges)
         yield from _each(self._check_queue, self.file.queues)
         yield from self._check_queues()
+        yield from self._find_inexact()
         yield from _each(self._check_binding, self.file.bindings)
+
+    def _find_inexact(self) -> Work:
+        """Find the bindings whose arguments JSON has otherwise: an import of their own export must add no others."""
+        for name in {binding.vhost for binding in self.file.bindings}:
+            vhost = self.node.vhosts.get(name)
+            for each in () if vhost is None else tuple(vhost.router.bindings(implicit=False)):
+                if each.arguments:
+                    exported = _wire(json_table(each.arguments))
+                    if canonical(exported) != canonical(each.arguments):
+                        self._inexact.add(_key(name, each.source, each.destination, each.binding_key, exported))
+                yield
 
     def _trial(self, name: str, what: str) -> VirtualHost:
         """A copy of the virtual host to try the file on. InvalidArgument when `what` names one that will not exist."""
@@ -235,7 +253,7 @@ class Import:
                     durable=exchange.durable,
                     auto_delete=exchange.auto_delete,
                     internal=exchange.internal,
-                    arguments=exchange.arguments,
+                    arguments=_wire(exchange.arguments),
                 )
         except InvalidArgument as error:
             if not there:
@@ -296,8 +314,12 @@ class Import:
         if not self._has_exchange(trial, binding.source) or not has_end(trial, binding.destination):
             self.remarks.append(f"{what}: left out, one end of it is missing")
             return
+        arguments = _wire(binding.arguments)
         with naming(what):
-            trial.router.bind(binding.source, destination, binding.routing_key, binding.arguments)
+            trial.router.bind(binding.source, destination, binding.routing_key, arguments)
+        key = _key(binding.vhost, binding.source, destination, binding.routing_key, arguments)
+        if key in self._inexact:
+            return  # it is there, with values that JSON does not have
         self._bindings.append((binding, destination))
 
     # -- doing ---------------------------------------------------------------------------------------------------
@@ -385,6 +407,10 @@ class Import:
         self._vhost(binding.vhost).bind(binding.source, destination, binding.routing_key, _wire(binding.arguments))
 
 
+def _key(vhost: str, source: str, destination: Destination, binding_key: str, arguments: JsonTable) -> Hashable:
+    return vhost, source, destination, binding_key, canonical(arguments)
+
+
 def _each(check: Callable[[T], None], records: Iterable[T]) -> Work:
     for record in records:
         check(record)
@@ -401,8 +427,24 @@ def _arguments(vhost: VirtualHost, queue: QueueDefinition) -> Table:
 
 
 def _wire(arguments: JsonTable) -> Table:
-    """A file's arguments as a field table: every JSON type is a type there."""
-    return cast("Table", dict(arguments))
+    """A file's arguments as a field table: every JSON type is a type there, and text may stand for other octets."""
+    return {name: _octets(value) for name, value in arguments.items()}
+
+
+def _octets(value: Any) -> Any:
+    """A value of a file with the octets that `_json` has written as text."""
+    match value:
+        case str() if value.startswith(NOT_UTF_8):
+            try:
+                octets = base64.b64decode(value.removeprefix(NOT_UTF_8), validate=True)
+            except ValueError:
+                return value
+            return octets if _text(octets) == value else value
+        case dict():
+            return {name: _octets(item) for name, item in value.items()}
+        case list():
+            return [_octets(item) for item in value]
+    return value
 
 
 def export_definitions(node: Node, vhost: str | None = None) -> Definitions:
@@ -485,15 +527,27 @@ def _bindings(vhost: VirtualHost) -> Iterable[BindingDefinition]:
 
 
 def json_table(table: JsonTable) -> JsonTable:
-    """A table as JSON has it: byte arrays become text and timestamps seconds, as in RabbitMQ's exports."""
+    """A table as JSON has it: octets become text and timestamps seconds, as in RabbitMQ's exports."""
     return {name: _json(value) for name, value in table.items()}
+
+
+def _text(octets: bytes) -> str:
+    """The text in these octets; of others RabbitMQ's text, from which `_octets` reads them again."""
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return NOT_UTF_8 + base64.b64encode(octets).decode()
 
 
 def _json(value: object) -> object:
     """As `json_table`, for a value."""
     match value:
         case bytes() | bytearray():
-            return value.decode("utf-8", "replace")
+            return _text(bytes(value))
+        case str() if not value.isascii():
+            return _text(value.encode("utf-8", "surrogateescape"))
+        case float() if not isfinite(value):
+            return None
         case datetime():
             return int(value.timestamp())
         case Decimal():
