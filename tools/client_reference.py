@@ -46,7 +46,8 @@ USES = {  # the use of a class, by a method that it has
     "__iter__": "`for`",
 }
 OWN_NAMES = ("Self", "Table", "TableLike", "Timestamp", "ssl", "SSLContext", "socket", "field", "default_factory")
-FIELD = re.compile(r"^(\*{0,2}\w+(?:, (?:\*{0,2}\w+|\.\.\.))*) {2,}(\S.*)$| *^(\w+(?:, (?:\w+|\.\.\.))+) (\S.*)$")
+# Names with two spaces or more behind them; one is enough behind "...". A sentence may begin with a word and a comma.
+FIELD = re.compile(r"(\*{0,2}\w+(?:, (?:\*{0,2}\w+|\.\.\.))*)(?: {2,}|(?<=, \.\.\.) )(\S.*)")
 
 
 class Page:
@@ -251,7 +252,7 @@ def prose(doc: str | None, anchors: dict[str, str]) -> list[str]:
             continue
         if rows[0].startswith("    "):
             lines.append("```text\n" + textwrap.dedent(block) + "\n```\n")
-        elif FIELD.match(rows[0]) or (len(rows) > 1 and rows[1].startswith("  ")):
+        elif FIELD.fullmatch(rows[0]):
             lines.append(listed(rows, anchors))
         else:
             lines.append(linked(" ".join(row.strip() for row in rows), anchors) + "\n")
@@ -265,11 +266,10 @@ def listed(rows: list[str], anchors: dict[str, str]) -> str:
         if row.startswith(" "):
             items[-1] += f" {row.strip()}"
             continue
-        names, _, text = row.partition("  ") if "  " in row else row.partition(" ")
-        if "  " not in row:  # long names with one space behind them: the names end with the word after the last comma
-            words = row.split(" ")
-            last = max((at for at, word in enumerate(words) if word.endswith(",")), default=-1) + 2
-            names, text = " ".join(words[:last]), " ".join(words[last:])
+        field = FIELD.fullmatch(row)
+        if field is None:
+            raise ValueError(f"a list of arguments goes on with {row!r}: leave an empty line before a sentence")
+        names, text = field[1], field[2]
         shown = ", ".join(f"`{name}`" if name != "..." else name for name in names.split(", "))
         items.append(f"- {shown}: {linked(text.strip(), anchors)}")
     return "\n".join(items) + "\n"

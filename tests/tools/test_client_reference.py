@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+
+import pytest
 
 import harebell
 from tools.client_reference import PAGE, Page, fenced, linked, listed, methods, prose
@@ -53,6 +56,39 @@ def test_long_names_with_one_space_behind_them() -> None:
     assert listed(["headers, content_type, ... the properties"], {}) == (
         "- `headers`, `content_type`, ...: the properties\n"
     )
+
+
+SENTENCES = [
+    "LocalProtocolError, and nothing is sent, when the message does not fit the wire: a property, or\nall of it.",
+    "PublishesFailed, once all are answered, when some did not get through: it has each. Else,\nor so: no.",
+    "Raises, when it is made, InvalidArgument for a type: none.",
+    "Subscribe, unless that is done. NotFound for a missing queue, AccessRefused.",
+    "Asks, on a channel: of its own.",
+    "late, soon, now",
+    "x, y: two",
+    "headers, ...: all",
+    "One word",
+    "One",
+    "is, and `drain` tells the failures before it",
+]
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_sentence_with_commas_and_colons_is_one(sentence: str) -> None:
+    assert prose(f"First.\n\n{sentence}", {}) == ["First.\n", sentence.replace("\n", " ") + "\n"]
+
+
+def test_a_sentence_within_a_list_is_told() -> None:
+    with pytest.raises(ValueError, match="leave an empty line before a sentence"):
+        prose("queue  where it is\nAsks, on a channel: of its own.", {})
+
+
+def test_no_parameter_of_the_page_is_a_sentence() -> None:
+    """Of each item of a list, what stands before the colon are names."""
+    names = re.compile(r"`\*{0,2}\w+`(, (`\*{0,2}\w+`|\.\.\.))*")
+    items = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("- ")]
+    assert [line for line in items if not names.fullmatch(line[2:].partition(": ")[0])] == []
+    assert len(items) > 100
 
 
 def test_links() -> None:
