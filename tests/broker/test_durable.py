@@ -55,10 +55,10 @@ class Restarting:
 
     def stop(self) -> None:
         self.kit.stop()
-        for fd in os.listdir("/proc/self/fd"):  # of those that were killed: a process has only so many
+        for fd in Path("/proc/self/fd").iterdir():  # of those that were killed: a process has only so many
             with suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{fd}").startswith(str(self.data)):
-                    os.close(int(fd))
+                if fd.readlink().is_relative_to(self.data):
+                    os.close(int(fd.name))
 
     @property
     def queue(self) -> ClassicQueue:
