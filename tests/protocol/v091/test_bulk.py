@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from harebell.errors import LocalProtocolError
 from harebell.protocol.v091 import Properties, encode_content
@@ -35,6 +35,9 @@ def tables(draw: st.DrawFn) -> tuple[int, dict[str, list[Any]], dict[str, Any]]:
 
 
 @given(tables())
+@example((2, {"content_encoding": ["x", None], "headers": [{}, {"a": 1}], "app_id": ["a", "b"]}, {"content_type": "t"}))
+@example((2, {"content_type": ["t", "u"]}, {"content_encoding": "x", "app_id": "a"}))
+@example((2, {}, {"priority": 1}))
 def test_columns_are_what_the_rows_are(table: tuple[int, dict[str, list[Any]], dict[str, Any]]) -> None:
     rows, columns, constants = table
     one_by_one = [

@@ -118,3 +118,15 @@ def test_a_copy_goes_on_by_itself() -> None:
     copied.add("other", {"a": 1}, "other")
     assert index.match({"a": 1}) == ("second", "third")
     assert copied.match({"a": 1}) == ("first", "second", "other")
+
+
+@pytest.mark.parametrize("match", ["any", "all"])
+def test_a_header_that_only_has_to_be_there(match: str) -> None:
+    index: HeadersIndex[str] = HeadersIndex()
+    index.add("first", {"x-match": match, "a": None, "b": None}, "first")
+    index.add("second", {"a": None}, "second")
+    assert index.match({"a": 1, "b": 2}) == ("first", "second")
+    index.remove("first")
+    assert index.match({"a": 1, "b": 2}) == ("second",)
+    index.remove("second")
+    assert index.match({"a": 1, "b": 2}) == ()
