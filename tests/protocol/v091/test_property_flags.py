@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from harebell.protocol.v091 import Properties, property_flags as flags
 from tests.protocol.v091 import strategies
@@ -37,8 +37,16 @@ def test_each_has_its_flag_and_its_size(flag: int, name: str, size: int) -> None
         assert len(raw) == 2 + size
 
 
+ALL = Properties(
+    content_type="t", content_encoding="e", headers={"h": 1}, delivery_mode=2, priority=3, correlation_id="c",
+    reply_to="r", expiration="1", message_id="m", timestamp=1, type="y", user_id="u", app_id="a",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", LOCATED)
 @given(properties=strategies.properties)
+@example(properties=ALL)
+@example(properties=Properties())
 def test_a_property_is_where_the_ones_before_it_end(name: str, properties: Properties) -> None:
     before = Properties(**{each: getattr(properties, each) for each in NAMES[: NAMES.index(name)]}).encode()
     assert LOCATED[name](b"xyz" + properties.encode(), 3) == 3 + len(before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from harebell.protocol.v091 import Content, Properties, Table, encode_content
 from harebell.protocol.v091.codec import encode_frame
@@ -105,6 +105,9 @@ def test_nothing_to_take(properties: Properties) -> None:
 
 
 @given(properties, st.text(max_size=60), st.text(max_size=60), st.binary(max_size=300), st.booleans())
+@example(Properties(reply_to="another"), "old", "new", b"body", False)
+@example(Properties(), "old", "new", b"body", False)
+@example(Properties(), "old", "new", b"body", True)
 def test_another_reply_to(before: Properties, old: str, new: str, body: bytes, there: bool) -> None:
     if there:
         before.reply_to = old
