@@ -28,7 +28,7 @@ from tests.admin.kit import ApiThread, part
 from tests.cli.administering import runner
 from tests.wire import PATIENCE
 
-HOSTILE = "[red]\x1b[2J\nx"
+HOSTILE = "[red]\x1b[2J\tx"
 RARELY = 3600.0  # seconds between readings: the tests ask for each of them
 
 
@@ -77,7 +77,7 @@ async def test_queues_in_order_and_filtered() -> None:
         for name, messages in (("alpha", 1), ("beta", 3), (HOSTILE, 2)):
             fill(serving, name, messages)
         async with showing(serving) as pilot:
-            hostile = r"[red]\x1b[2J\nx"
+            hostile = r"[red]\x1b[2J\tx"
             assert names(pilot) == ["beta", hostile, "alpha"]
             lines = text(pilot)
             assert (len(lines), max(map(len, lines)) <= 80) == (24, True)
