@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -245,6 +246,15 @@ def test_columns_of_lists(path: tuple[str, ...], run: Command) -> None:
         found = run(*path, "--vhost", "/", "--columns", "vhost", "--json").json
         assert all(each == {"vhost": "/"} for each in found)
         assert bool(found) == any(each.get("vhost", "/") == "/" for each in rows)
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SLOW], ids=" ".join)
+def test_a_line_end_in_a_text_begins_no_line(path: tuple[str, ...], run: Command, serving: ApiThread) -> None:
+    for name, given in texts(path, arguments(path, serving.broker.url)):
+        result = run(*path, *given("a\nEVIL"))
+        if name not in ("--job", "--master"):  # of a command that is printed
+            assert not re.search(r"^EVIL", result.output + result.error, re.MULTILINE), (name, result)
 
 
 @pytest.mark.parametrize("variable", ["HAREBELL_URL", "HAREBELL_HTTP_URL"])

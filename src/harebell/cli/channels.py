@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from harebell.channels.names import Names, non_local
-from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.consoles import add_row, new_console
 from harebell.cli.terminal.output import say, say_json
 from harebell.cli.validators import Number
 from harebell.client.blocking import connect
@@ -46,7 +46,7 @@ def dropped(
         return 0
     table = Table("when", "channel", "why", "bytes", title=f"dropped: {len(rows)}", title_justify="left")
     for row in rows:
-        table.add_row(row["when"], row["channel"], row["why"], f"{row['bytes']:,}")
+        add_row(table, row["when"], row["channel"], row["why"], f"{row['bytes']:,}")
     new_console(highlight=True).print(table)
     return 0
 

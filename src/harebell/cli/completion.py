@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, cast
 
 from cyclopts import Parameter
 
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.output import say_lines
 from harebell.errors import InvalidArgument
 
 __all__ = ["completion"]
@@ -23,4 +23,4 @@ def completion(shell: Annotated[str, Parameter(help=f"{', '.join(SHELLS[:-1])} o
         raise InvalidArgument(f"no completion for {shell!r}: known shells are {', '.join(SHELLS)}")
     from harebell.cli.main import application
 
-    return say(application().generate_completion(shell=cast("Any", shell)))
+    return say_lines(application().generate_completion(shell=cast("Any", shell)))

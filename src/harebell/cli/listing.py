@@ -21,7 +21,7 @@ from rich.text import Text
 
 from harebell.cli.http_api.failures import NoAnswer
 from harebell.cli.terminal.consoles import new_console
-from harebell.cli.terminal.output import say, say_json
+from harebell.cli.terminal.output import line, say, say_json
 from harebell.cli.validators import Seconds
 from harebell.errors import ConnectionLost, InvalidArgument
 from harebell.printable import printable
@@ -211,7 +211,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for number, title in enumerate(titles):
         numbers = bool(rows) and all(_is_number(row[number]) for row in rows)
-        table.add_column(title, overflow="fold", justify="right" if numbers else "left", no_wrap=numbers)
+        table.add_column(Text(line(title)), overflow="fold", justify="right" if numbers else "left", no_wrap=numbers)
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))
     console.print(table)

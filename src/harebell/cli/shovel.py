@@ -24,7 +24,7 @@ from harebell.bridge import Destination, Shovel, ShovelOptions, Source, declare_
 from harebell.bridge.options import DEFAULT_PREFETCH, DEFAULT_RECONNECT_DELAY, MAX_PREFETCH, AckMode
 from harebell.bridge.topology import durable_queues
 from harebell.cli.server.serve import loop_factory
-from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.consoles import add_row, new_console
 from harebell.cli.terminal.display import Display
 from harebell.cli.terminal.output import say
 from harebell.cli.validators import Number, Seconds, maybe_empty
@@ -266,7 +266,7 @@ class _Run:
             table.add_column("queue")
             table.add_column("moved", justify="right")
             for each in self._shovels:
-                table.add_row(each.name, f"{each.forwarded:,}")
+                add_row(table, each.name, f"{each.forwarded:,}")
             self._display.console.print(table)
         say(f"{moved:,} messages moved in {seconds:.1f} s")
         for each in self._shovels:

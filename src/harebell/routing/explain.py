@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
+from harebell.printable import printable
 from harebell.routing.exchanges.exchange import Binding, DefaultExchange, Dependence, Destination, Exchange
 from harebell.routing.exchanges.hashing import ConsistentHashExchange, ModulusHashExchange
 from harebell.routing.exchanges.own_exchange import OwnExchange
@@ -30,6 +31,7 @@ __all__ = ["Explanation", "Hop", "Reached", "Step", "explain", "explaining"]
 Outcome = Literal["matched", "alternate", "delayed", "nothing"]
 
 TRIED: Final = 64  # bindings of one step
+LONGEST: Final = 1_000_000  # characters of a line
 
 
 class Hop(NamedTuple):
@@ -69,17 +71,18 @@ class Step:
 
     def text(self) -> str:
         """The step in one line, and one more for each binding that matched."""
-        head = f"exchange '{self.exchange}' ({self.type})"
+        head = f"exchange '{printable(self.exchange, LONGEST)}' ({self.type})"
         if not self.certain:
             head = f"perhaps {head}"
         if self.outcome == "delayed":
             return f"{head}: held back for {self.delay} ms"
         if self.outcome == "alternate":
             missing = "" if self.alternate_exists else ", which does not exist"
-            return f"{head}: {self._count()}; to its alternate exchange '{self.alternate}'{missing}"
+            alternate = printable(self.alternate or "", LONGEST)
+            return f"{head}: {self._count()}; to its alternate exchange '{alternate}'{missing}"
         if self.outcome == "nothing":
             return f"{head}: {'the server answers' if self.type == SystemExchange.TYPE else self._count()}"
-        return "\n".join([f"{head}: {self._count()}", *(f"  {_shown(hop)}" for hop in self.hops)])
+        return "\n".join([f"{head}: {self._count()}", *(f"  {printable(_shown(hop), LONGEST)}" for hop in self.hops)])
 
     def _count(self) -> str:
         if self.bindings == 0:
@@ -104,11 +107,12 @@ class Explanation:
     def text(self) -> str:
         """The route as lines for a terminal, the queues last."""
         keys = ", ".join(f"'{key}'" for key in self.routing_keys)
-        lines = [f"a message to exchange '{self.exchange}' with {keys}", *(step.text() for step in self.steps)]
+        first = printable(f"a message to exchange '{self.exchange}' with {keys}", LONGEST)
+        lines = [first, *(step.text() for step in self.steps)]
         held = any(step.outcome == "delayed" for step in self.steps)
         if self.queues:
             reached = (f"'{queue}'" if certain else f"perhaps '{queue}'" for queue, certain in self.queues)
-            lines.append(f"reaches {', '.join(reached)}")
+            lines.append(printable(f"reaches {', '.join(reached)}", LONGEST))
         else:
             lines.append("reaches no queue yet" if held else "reaches no queue")
         return "\n".join(lines)

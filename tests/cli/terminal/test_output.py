@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from rich.table import Table
 
 import harebell.cli
 from harebell.cli import main
-from harebell.cli.terminal.output import say, say_json
+from harebell.cli.terminal.consoles import add_row
+from harebell.cli.terminal.output import say, say_json, say_lines
 
 COMMANDS = Path(str(harebell.cli.__file__)).parent
 EVIL = "orders\x1b[2J\x1b]0;title\x07\x9b31m\r\n\0\u202e\x7f"
@@ -19,11 +21,20 @@ TEXTS = st.one_of(st.just(EVIL), st.text(st.characters(exclude_categories=())))
 
 
 @given(TEXTS)
-def test_lines_are_printable(capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_a_line_is_printable(capsys: pytest.CaptureFixture[str], text: str) -> None:
     assert say(text) == 0
     printed = capsys.readouterr().out
-    assert all(line.isprintable() for line in printed.split("\n"))
-    assert printed.count("\n") == text.count("\n") + 1
+    assert printed[:-1].isprintable()
+    assert printed.endswith("\n")
+
+
+@given(TEXTS)
+def test_cells_have_no_line_ends(text: str) -> None:
+    table = Table()
+    add_row(table, text, "[red]x")
+    cells = [str(next(iter(column.cells))) for column in table.columns]
+    assert all(cell.isprintable() for cell in cells)
+    assert cells[1] == "[red]x"
 
 
 @given(TEXTS, st.sampled_from([None, 2]))
@@ -36,9 +47,10 @@ def test_json_stays_json(capsys: pytest.CaptureFixture[str], text: str, indent: 
 
 
 def test_what_is_printable_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    say("orders é 東\nnext")
+    say("orders é 東")
+    say_lines("a\nnext")
     say_json(["orders é 東"])
-    assert capsys.readouterr().out == 'orders é 東\nnext\n["orders é 東"]\n'
+    assert capsys.readouterr().out == 'orders é 東\na\nnext\n["orders é 東"]\n'
 
 
 def test_an_error_is_printable(capsys: pytest.CaptureFixture[str]) -> None:

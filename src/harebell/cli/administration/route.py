@@ -14,7 +14,7 @@ from harebell.broker.forwarding import ROUTABLE_PROPERTIES
 from harebell.broker.plugins import Plugins
 from harebell.cli.administration.requests import Target, Vhost, ask
 from harebell.cli.http_api.failures import Missing
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.output import say, say_lines
 from harebell.cli.validators import maybe_empty
 from harebell.errors import InvalidArgument, NotFound
 from harebell.routing import parse_definitions
@@ -81,7 +81,7 @@ def explain_(
         found = explain(world.router, exchange, (routing_key, *copy), headers, properties, body.encode())
     except NotFound as error:
         raise Missing(error.detail) from error
-    say(found.text())
+    say_lines(found.text())
     return 0
 
 

@@ -25,10 +25,11 @@ SOFTWARE: Final = 70
 
 
 class Failed(RequestFailed):
-    """The command failed; the text is printed after `title`, and the status is that of rabbitmqctl."""
+    """The command failed; the texts are lines after `title`, and the status is that of rabbitmqctl."""
 
-    def __init__(self, text: str, status: int = UNAVAILABLE, *, title: str = "Error:\n") -> None:
-        super().__init__(f"{title}{text}")
+    def __init__(self, text: str, status: int = UNAVAILABLE, *more: str, title: str = "Error:") -> None:
+        self.lines = tuple(filter(None, (title, text, *more)))
+        super().__init__("\n".join(self.lines))
         self.status = status
 
 

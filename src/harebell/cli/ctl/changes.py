@@ -102,8 +102,10 @@ def authenticate_user(call: Call, *arguments: str) -> int:
             api.get("whoami")
         except Denied as error:
             if "Login failed" in str(error) or "the login failed" in str(error):
-                text = f"Error: failed to authenticate user \"{name}\"\nuser '{name}' - invalid credentials"
-                raise Failed(text, 65) from error  # a user without tags has another reason: the password is right
+                text = f'Error: failed to authenticate user "{name}"'
+                raise Failed(
+                    text, 65, f"user '{name}' - invalid credentials"
+                ) from error  # a user without tags has another reason: the password is right
     return call.result("Success")
 
 

@@ -49,21 +49,22 @@ def _run(given: list[str]) -> None:
     try:
         sys.exit(app(given, exit_on_error=False, print_error=False))
     except CycloptsError as error:
-        _end(f"Error (argument validation): {wrong_argument(error)}", USAGE)
+        _end(USAGE, f"Error (argument validation): {wrong_argument(error)}")
     except (WrongUsage, InvalidArgument) as error:
-        _end(f"Error (argument validation): {error}", USAGE)
+        _end(USAGE, f"Error (argument validation): {error}")
     except Failed as error:
-        _end(str(error), error.status)
+        _end(error.status, *error.lines)
     except RequestFailed as error:
-        _end(f"Error:\n{error}", 69 if error.exit_status == 1 else error.exit_status)
+        _end(69 if error.exit_status == 1 else error.exit_status, "Error:", str(error))
     except HarebellError as error:
-        _end(f"Error:\n{error}", 70)
+        _end(70, "Error:", str(error))
     except OSError as error:
-        _end(f"Error:\n{in_words(error)}", 70)
+        _end(70, "Error:", in_words(error))
     except KeyboardInterrupt:
-        _end("harebellctl: interrupted", INTERRUPTED)
+        _end(INTERRUPTED, "harebellctl: interrupted")
 
 
-def _end(text: str, status: int) -> None:
-    say(text, sys.stderr)
+def _end(status: int, *texts: str) -> None:
+    for each in texts:
+        say(each, sys.stderr)
     sys.exit(status)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 from rich.table import Table
-from rich.text import Text
 
 from harebell.cli.spark.checks import asked_queue, check_broker, timed
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
-from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.consoles import add_row, new_console
 from harebell.cli.terminal.display import Display
 from harebell.cli.validators import Number
 from harebell.errors import ArchiveIncomplete, DataLoss, InvalidArgument, PreconditionFailed
@@ -180,7 +179,7 @@ def _print(results: Display, done: Archived) -> None:
     for name in ("batches", "messages"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in done.queues:
-        table.add_row(Text(each.queue), each.kind, f"{each.batches:,}", f"{each.rows:,}")
+        add_row(table, each.queue, each.kind, f"{each.batches:,}", f"{each.rows:,}")
     results.console.print(table)
     files = "1 file" if done.files == 1 else f"{done.files:,} files"
     results.say(f"{done.added:,} messages archived; the archive has {done.rows:,} in {files}")

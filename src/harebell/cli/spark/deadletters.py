@@ -17,7 +17,8 @@ from rich.table import Table
 from harebell.cli.html.page import clip
 from harebell.cli.spark.checks import asked_queue, check_exchange, check_output
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.consoles import add_row
+from harebell.cli.terminal.output import say, say_lines
 from harebell.cli.validators import Number, file_name, maybe_empty
 from harebell.errors import InvalidArgument
 
@@ -306,18 +307,16 @@ def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
         heading = name.replace("first_", "").replace("_", " ")
         made.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows[:SHOWN]:
-        made.add_row(*(text(row[name]) for name in columns))
+        add_row(made, *(text(row[name]) for name in columns))
     return made
 
 
 def text(value: object) -> str:
-    from rich.markup import escape
-
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) else escape(clip(str(value), LONGEST))
+    return f"{value:,}" if isinstance(value, int) else clip(str(value), LONGEST)
 
 
 def write_json(place: str, found: Found) -> None:
@@ -335,6 +334,6 @@ def write_json(place: str, found: Found) -> None:
             }  # fmt: skip
     text = json.dumps(content, indent=2, default=str, ensure_ascii=False)
     if place == "-":
-        say(text)
+        say_lines(text)
     else:
         Path(place).write_text(text + "\n", encoding="utf-8")

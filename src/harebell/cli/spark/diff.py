@@ -13,6 +13,7 @@ from harebell.cli.spark.checks import check_output
 from harebell.cli.spark.simulate_input import Messages, topology_from
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
 from harebell.cli.spark.tables import file_text, listing, right, wide_console
+from harebell.cli.terminal.consoles import add_row
 from harebell.cli.terminal.display import Display
 from harebell.cli.terminal.output import say, say_json
 from harebell.errors import InvalidArgument
@@ -115,7 +116,7 @@ def show(console: Console, found: Difference, top: int) -> None:
         table = listing("queue", "", *map(right, ("before", "after", "change")))
         for change in changed[:top]:
             difference = f"{change.after - change.before:+,}"
-            table.add_row(change.name, change.state, f"{change.before:,}", f"{change.after:,}", difference)
+            add_row(table, change.name, change.state, f"{change.before:,}", f"{change.after:,}", difference)
         console.print(table)
         if len(changed) > top:
             console.print(f"{len(changed) - top:,} more queues differ", highlight=False)
@@ -130,5 +131,5 @@ def _keys(console: Console, what: str, change: KeyChange) -> None:
     console.print(f"{change.messages:,} messages of {change.key_count:,} keys {what}:", highlight=False)
     table = listing("exchange", "routing key", right("messages"))
     for key in change.keys:
-        table.add_row(key.exchange, key.routing_key, f"{key.messages:,}")
+        add_row(table, key.exchange, key.routing_key, f"{key.messages:,}")
     console.print(table)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.output import say, say_lines
 
 __all__ = ["package"]
 
@@ -22,7 +22,9 @@ def package(
     from harebell.spark.runtime import packaging
 
     zipped = packaging.package(to)
-    say(f"wrote {zipped} ({zipped.stat().st_size / 1024:.0f} KiB)\n")
-    say(packaging.submit_line(zipped, master, job))
-    say("\nThe Python of the executors needs pyarrow; `PYSPARK_PYTHON=/path/to/python` before the line chooses it.")
+    say(f"wrote {zipped} ({zipped.stat().st_size / 1024:.0f} KiB)")
+    say("")
+    say_lines(packaging.submit_line(zipped, master, job))
+    say("")
+    say("The Python of the executors needs pyarrow; `PYSPARK_PYTHON=/path/to/python` before the line chooses it.")
     return 0

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 from rich.table import Table
-from rich.text import Text
 
 from harebell.cli.spark.checks import check_broker, check_exchange, check_period
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, Url, run_job
-from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.consoles import add_row, new_console
 from harebell.cli.terminal.display import Display
 from harebell.cli.validators import Number, maybe_empty
 from harebell.errors import InvalidArgument
@@ -211,7 +210,7 @@ def _print(results: Display, found: Preview) -> None:
     table.add_column("routing key", overflow="fold")
     table.add_column("messages", justify="right", no_wrap=True)
     for route in found.routes[:SHOWN]:
-        table.add_row(Text(route.exchange or "(default)"), Text(route.routing_key), f"{route.messages:,}")
+        add_row(table, route.exchange or "(default)", route.routing_key, f"{route.messages:,}")
     results.console.print(table)
     more = len(found.routes) - SHOWN + found.other_routes
     if more > 0:

@@ -23,6 +23,7 @@ from harebell.cli.spark.tables import (
     time_text,
     wide_console,
 )
+from harebell.cli.terminal.consoles import add_row
 from harebell.cli.terminal.display import Display
 from harebell.cli.terminal.output import say_json
 from harebell.errors import InvalidArgument
@@ -213,7 +214,7 @@ def show(console: Console, result: Simulation, planned: Plan | None, consumers: 
     if result.unroutable_keys:
         keys = listing("exchange", "routing key", right("messages"))
         for key in result.unroutable_keys:
-            keys.add_row(key.exchange, key.routing_key, f"{key.messages:,}")
+            add_row(keys, key.exchange, key.routing_key, f"{key.messages:,}")
         say(keys)
     for reason, count in result.refused.items():
         say(f"refused: {count:,} messages: {reason}", highlight=False)
@@ -237,7 +238,7 @@ def _queues(console: Console, result: Simulation, planned: Plan | None, consumer
             if consumers:
                 waits = its.backlog
                 cells += [count_text(waits.rate), count_text(waits.peak), time_text(waits.drain_seconds)]
-        table.add_row(*cells)
+        add_row(table, *cells)
     console.print(table)
     rest = result.queues[top:]
     if rest:
@@ -250,7 +251,7 @@ def _bindings(console: Console, result: Simulation, top: int) -> None:
         table = listing("hot bindings", "from", "to", right("messages"))
         for each in used[: min(top, 10)]:
             to = f"{each.destination_type} {each.destination}"
-            table.add_row(binding_text(each.binding_key, each.arguments), each.source, to, f"{each.messages:,}")
+            add_row(table, binding_text(each.binding_key, each.arguments), each.source, to, f"{each.messages:,}")
         console.print(table)
     idle = result.idle_bindings
     console.print(f"{len(idle):,} of {len(result.bindings):,} bindings took no message", highlight=False)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 from rich.table import Table
 
-from harebell.cli.terminal.consoles import new_console
+from harebell.cli.terminal.consoles import add_row, new_console
 from harebell.cli.terminal.output import say, say_json
 from harebell.errors import InvalidArgument
 
@@ -115,7 +115,8 @@ def _table(states: Sequence[Any], title: str) -> Table:
     table.add_column("state")
     now = time.time()
     for state in states:
-        table.add_row(
+        add_row(
+            table,
             state.vhost, state.queue, state.ticket, f"{state.rows:,}", f"{state.unacked:,}", _size(state.size),
             _ago(now - state.changed), _state(state),
         )  # fmt: skip

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from harebell.cli.spark.checks import asked_queue, check_broker, check_output, check_period, duration
 from harebell.cli.spark.deadletters import table
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.output import say_lines
 from harebell.cli.validators import Number, file_name, maybe_empty
 from harebell.errors import InvalidArgument
 
@@ -133,7 +133,7 @@ def traffic(
     if json_file is not None:
         text = json.dumps({"source": work.what, **found.as_dict()}, indent=2, default=str, ensure_ascii=False)
         if json_file == "-":
-            say(text)
+            say_lines(text)
         else:
             Path(json_file).write_text(text + "\n", encoding="utf-8")
     if json_file != "-":

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
-from harebell.cli.terminal.output import lines
+from harebell.cli.terminal.output import line, lines
 
-__all__ = ["new_console"]
+__all__ = ["add_row", "new_console"]
 
 
 def new_console(*, stderr: bool = False, highlight: bool = False, width: int | None = None) -> Console:
@@ -18,6 +20,11 @@ def new_console(*, stderr: bool = False, highlight: bool = False, width: int | N
     console = Console(stderr=stderr, highlight=highlight, width=width)
     console.push_render_hook(_Hook())
     return console
+
+
+def add_row(table: Table, *cells: str) -> None:
+    """Add a row of texts as they are: no line end of a name begins a line, and nothing in it is markup."""
+    table.add_row(*(Text(line(each)) for each in cells))
 
 
 class _Printable:

@@ -22,7 +22,8 @@ from typing import Any, Final, TextIO, cast
 from harebell.printable import printable
 
 __all__ = [
-    "LONGEST", "OutputFailed", "in_unicode", "lines", "say", "say_drawn", "say_json", "say_row", "standard_streams",
+    "LONGEST", "OutputFailed", "in_unicode", "line", "lines", "say", "say_drawn", "say_json", "say_lines", "say_row",
+    "standard_streams",
 ]  # fmt: skip
 
 LONGEST: Final = 1_000_000  # characters of a line: a terminal wraps it
@@ -31,8 +32,17 @@ _NOT_ASCII: Final = re.compile(r"[^\x20-\x7e\n]")
 
 
 def say(text: str, file: TextIO | None = None, *, flush: bool = False) -> int:
-    """Print lines, on standard output unless there is a `file`. Returns 0, the exit status of success."""
-    print(lines(text), file=sys.stdout if file is None else file, flush=flush)
+    """Print a line, on standard output unless there is a `file`. Returns 0, the exit status of success.
+
+    Line ends in the text are shown as escapes: a name that has some begins no line.
+    """
+    print(line(text), file=sys.stdout if file is None else file, flush=flush)
+    return 0
+
+
+def say_lines(text: str) -> int:
+    """Print lines, which are ours: names in them have been made printable. Returns 0."""
+    print(lines(text))
     return 0
 
 
@@ -45,7 +55,7 @@ def say_json(value: object, *, indent: int | None = None, default: Callable[[Any
 
 def say_row(cells: Sequence[str], separator: str) -> int:
     """Print cells in one line, each of them printable, with a separator that may be a tab. Returns 0."""
-    print(separator.join(printable(each, LONGEST) for each in cells))
+    print(separator.join(map(line, cells)))
     return 0
 
 
@@ -55,9 +65,14 @@ def say_drawn(text: str) -> int:
     return 0
 
 
+def line(text: str) -> str:
+    """The text in one line that is printable: for every name and text of a broker."""
+    return printable(text, LONGEST)
+
+
 def lines(text: str) -> str:
     """The text with every line printable."""
-    return "\n".join(printable(line, LONGEST) for line in text.split("\n"))
+    return "\n".join(map(line, text.split("\n")))
 
 
 def in_unicode() -> bool:

@@ -88,9 +88,14 @@ def management(address: str, url: str | Address, what: str, query: str = "", tim
     """What a RabbitMQ's management plugin says of `what` in the vhost of the AMQP URL.
 
     The login is that of `address`, else that of the AMQP URL. Raises AccessRefused and NotFound as the plugin says, and
-    ConnectionLost when there is no answer.
+    ConnectionLost when there is no answer. InvalidArgument when the address is no URL of HTTP.
     """
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise errors.InvalidArgument("the management plugin's URL is http://host:15672 or https://host:15671")
     amqp = (url if isinstance(url, Address) else Address(url)).parameters()[0]
     user, password = amqp.username, amqp.password
     if parts.username is not None:
