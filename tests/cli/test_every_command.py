@@ -62,8 +62,8 @@ ARGUMENTS: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("exchanges", "show"): ("amq.topic",),
     ("exchanges", "declare"): ("amq.direct",),
     ("bindings", "declare"): ("amq.topic", "q"),
-    ("permissions", "set"): ("guest",),
-    ("permissions", "set-topic"): ("guest", "amq.topic"),
+    ("permissions", "set"): ("somebody",),  # guest keeps its permissions
+    ("permissions", "set-topic"): ("somebody", "amq.topic"),
     ("users", "set-limits"): ("nobody", "--max-channels", "-1"),
     ("vhosts", "set-limits"): ("nowhere", "--max-queues", "-1"),
     ("definitions", "import"): ("-",),
@@ -158,6 +158,7 @@ def serving() -> Iterator[ApiThread]:
     with ApiThread() as thread:
         for name in ("q", "other", "snow ☃ 📦 é"):
             assert thread.api().put(f"/api/queues/%2F/{quote(name)}", {"durable": True}) == 201
+        assert thread.api().put("/api/users/somebody", {"password_hash": "", "tags": ""}) == 201
         yield thread
 
 
