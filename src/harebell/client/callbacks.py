@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+import reprlib
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, TypeVarTuple
 
 from harebell import errors
 
-__all__ = ["awaited", "call_contained", "check_callable", "check_plain", "result_contained"]
+__all__ = ["awaited", "call_contained", "check_callable", "check_methods", "check_plain", "result_contained"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -64,6 +65,28 @@ async def awaited(given: object) -> Any:
         if task is None or task.cancelling():
             raise
         raise RuntimeError(f"{getattr(given, '__qualname__', None) or repr(given)} was cancelled") from error
+
+
+def check_methods(what: str, given: object, methods: Mapping[str, str], hint: str) -> None:
+    """InvalidArgument for what lacks one of these plain methods, and for the class in place of an object of it.
+
+    what     the argument, for the text: "codec"
+    methods  what each is called with, by its name
+    hint     what to give instead
+    """
+    shown = reprlib.repr(given)
+    for name, argument in methods.items():
+        method = getattr(given, name, None)
+        if method is None:
+            raise errors.InvalidArgument(f"{what} is {shown}, which has no {name}: {hint}")
+        try:
+            check_plain(f"the {what}'s {name}", method, argument)
+        except errors.InvalidArgument as error:
+            if not isinstance(given, type):
+                raise
+            raise errors.InvalidArgument(
+                f"{what} is the class {given.__name__}: give an object of it, as {given.__name__}() ({error})"
+            ) from None
 
 
 def call_contained(function: Callable[[*Ts], T], *args: *Ts) -> T:

@@ -6,7 +6,6 @@ expiration and size. It is published to the queues in steps.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Final, NamedTuple, cast
@@ -14,6 +13,7 @@ from typing import Final, NamedTuple, cast
 from harebell.broker.auth import Access
 from harebell.broker.clients import Channel
 from harebell.broker.counts import AMQP091
+from harebell.broker.expiration import milliseconds_of
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.vhost import VirtualHost
@@ -26,8 +26,6 @@ from harebell.routing.steps import Steps
 __all__ = ["Published", "check_publication", "publishing"]
 
 LONGEST: Final = 255  # characters of an expiration: a shortstr's; Python refuses to read thousands of digits
-MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
-EXPIRATION: Final = re.compile(r"([-+]?)([0-9]*)(.*)", re.DOTALL)  # a number, and what is behind it
 STEP: Final = 8  # queues of a step
 
 
@@ -118,25 +116,12 @@ def _published(vhost: VirtualHost, message: Message, sinks: tuple[Sink, ...], *,
 
 
 def _milliseconds(expiration: str | None) -> int | None:
-    """An expiration property in milliseconds. PreconditionFailed, with RabbitMQ's text, for an invalid one."""
-    if expiration is None:
-        return None
-    if len(expiration) > LONGEST:
+    """As `milliseconds_of`, for a text of any length: a client of AMQP has no longer ones than a short string."""
+    if expiration is not None and len(expiration) > LONGEST:
         raise PreconditionFailed(
             f"expiration is {len(expiration)} characters long; a short string holds at most {LONGEST}"
         )
-    sign, digits, rest = cast("re.Match[str]", EXPIRATION.match(expiration)).groups()
-    if not digits:
-        problem = "no_integer"
-    elif rest:
-        quoted = rest.replace("\\", "\\\\").replace('"', '\\"')
-        problem = f'{{leftover_string,"{quoted}"}}'
-    else:
-        value = int(f"{sign}{digits}")
-        if 0 <= value <= MAX_EXPIRATION:
-            return value
-        problem = f"{{{'value_negative' if value < 0 else 'value_too_large'},{value}}}"
-    raise PreconditionFailed(f"invalid expiration '{expiration}': {problem}")
+    return None if expiration is None else milliseconds_of(expiration)
 
 
 def _channel(origin: str, user: str) -> Channel:

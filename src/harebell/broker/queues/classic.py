@@ -625,7 +625,10 @@ class ClassicQueue(Queue):
             self._arm_expiry()
 
     def _drop_over_limit(self) -> None:
-        """Drop what came back too often when the last process ended, or by the settings of now."""
+        """Drop what came back too often when the last process ended, or by the settings of now.
+
+        In a backlog of more than MOST_READ such a message is delivered once more.
+        """
         limit = delivery_limit(self.settings)
         if self.journal is None or limit is None or not (over := self.journal.over(limit)):
             return

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from harebell.broker.clients import Channel
 from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
+from harebell.broker.expiration import MAX_EXPIRATION, milliseconds_of
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.operations.system_services import Service, has_service
@@ -45,7 +46,6 @@ from harebell.routing.exchanges.exchange import Dependence
 
 __all__ = ["Publisher", "Target"]
 
-MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
 
 _COPIES: Final = b"CC"  # in CC and BCC, in headers
 _PER_MESSAGE: Final = CORRELATION_ID | MESSAGE_ID | TIMESTAMP  # these differ in every message
@@ -368,7 +368,7 @@ class Publisher:
         """The message and its queues where properties decide. Raises for invalid properties."""
         properties = content.decode_properties()
         self._check_user(properties)
-        ttl = None if properties.expiration is None else _milliseconds(properties.expiration)
+        ttl = None if properties.expiration is None else milliseconds_of(properties.expiration)
         rewritten = self._set_reply_to(properties)
         headers: Table = properties.headers or {}
         copies = cc_bcc(headers)
@@ -468,27 +468,3 @@ def _expiring(target: Target, content: Content, ttl: int) -> MarkedMessage:
     for queue in target.queues:
         queue.enrich()
     return MarkedMessage(target.address, content, ttl=ttl)
-
-
-def _milliseconds(expiration: str) -> int:
-    """An expiration property in milliseconds. PreconditionFailed, with RabbitMQ's text, for an invalid one."""
-    if expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_EXPIRATION:
-        return int(expiration)
-    digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration
-    number = ""
-    for character in digits:
-        if not ("0" <= character <= "9"):
-            break
-        number += character
-    rest = digits[len(number) :]
-    if not number:
-        problem = "no_integer"
-    elif rest:
-        quoted = rest.replace("\\", "\\\\").replace('"', '\\"')
-        problem = f'{{leftover_string,"{quoted}"}}'
-    else:
-        value = -int(number) if expiration[0] == "-" else int(number)
-        if 0 <= value <= MAX_EXPIRATION:
-            return value
-        problem = f"{{{'value_negative' if value < 0 else 'value_too_large'},{value}}}"
-    raise PreconditionFailed(f"invalid expiration '{expiration}': {problem}")

@@ -10,12 +10,14 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from harebell import errors
-from harebell.client.callbacks import check_plain
+from harebell.client.callbacks import check_methods
 
 __all__ = ["Serializer", "Unreadable", "serializer_of"]
+
+SERIALIZERS: Final = "give msgpack, json, or an object with dumps(message), which gives bytes, and loads(body)"
 
 ChannelMessage = dict[str, Any]
 
@@ -110,7 +112,7 @@ def serializer_of(serializer: str | Serializer, keys: Sequence[str | bytes] | No
     inner: Serializer
     _check_keys(keys)
     if not isinstance(serializer, str):
-        _check_serializer(serializer)
+        check_methods("serializer", serializer, {"dumps": "message", "loads": "body"}, SERIALIZERS)
         inner = serializer
     elif serializer == "msgpack":
         inner = MessagePack()
@@ -119,24 +121,6 @@ def serializer_of(serializer: str | Serializer, keys: Sequence[str | bytes] | No
     else:
         raise errors.InvalidArgument(f"serializer={serializer!r}: msgpack, json, or an object with dumps and loads")
     return Checked(Encrypted(inner, keys) if keys else inner)
-
-
-def _check_serializer(serializer: object) -> None:
-    for name, argument in (("dumps", "message"), ("loads", "body")):
-        method = getattr(serializer, name, None)
-        if method is None:
-            raise errors.InvalidArgument(
-                f"serializer is {serializer!r}, which has no {name}: msgpack, json, or an object with dumps(message), "
-                "which gives bytes, and loads(body)"
-            )
-        try:
-            check_plain(f"the serializer's {name}", method, argument)
-        except errors.InvalidArgument as error:
-            if not isinstance(serializer, type):
-                raise
-            raise errors.InvalidArgument(
-                f"serializer is the class {serializer.__name__}: give an object of it ({error})"
-            ) from None
 
 
 def _check_keys(keys: object) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from harebell import errors
-from harebell.client.callbacks import check_plain
+from harebell.client.callbacks import check_methods
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.json_types import reader_of, written
 
@@ -25,6 +25,7 @@ __all__ = ["JSON", "Codec", "check_codec", "message_of"]
 T = TypeVar("T")
 
 CONTENT_TYPE: Final = "application/json"
+CODECS: Final = "give JSON(), JSON(Order), or an object with encode(value) and decode(delivery)"
 SHOWN: Final = 60  # characters of a value in an error text
 
 
@@ -52,23 +53,8 @@ def message_of(value: object, codec: Codec[Any] | None) -> Message | bytes:
 
 def check_codec(codec: object) -> None:
     """InvalidArgument for what is no codec: each body would count as one that it cannot read, and cost its message."""
-    if codec is None:
-        return
-    for name, argument in (("encode", "value"), ("decode", "delivery")):
-        method = getattr(codec, name, None)
-        if method is None:
-            raise errors.InvalidArgument(
-                f"codec is {_shown(codec)}, which has no {name}: give JSON(), JSON(Order), or an object with "
-                "encode(value) and decode(delivery)"
-            )
-        try:
-            check_plain(f"the codec's {name}", method, argument)
-        except errors.InvalidArgument as error:
-            if not isinstance(codec, type):
-                raise
-            raise errors.InvalidArgument(
-                f"codec is the class {codec.__name__}: give an object of it, as {codec.__name__}() ({error})"
-            ) from None
+    if codec is not None:
+        check_methods("codec", codec, {"encode": "value", "decode": "delivery"}, CODECS)
 
 
 class JSON(Generic[T]):
