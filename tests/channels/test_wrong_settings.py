@@ -247,7 +247,7 @@ HOSTS: list[tuple[dict[str, Any], str]] = [
         ({"serializer": given}, text)
         for given, text in (
             ("pickle", "serializer='pickle': msgpack, json, or an object"), ("", "serializer=''"),
-            (None, "serializer is None, which has no dumps: give msgpack, json, or an object with"), (5, "has no dumps"),
+            (None, "serializer is None, which has no dumps: give msgpack, json, or an object"), (5, "has no dumps"),
             (object(), "has no dumps"), (b"json", "has no dumps"), (SimpleNamespace(dumps=len), "has no loads"),
             (SimpleNamespace(dumps=5, loads=len), "the serializer's dumps 5 cannot be called"),
             (SimpleNamespace(dumps=lambda: b"", loads=len), r"cannot be called with \(message\)"),
