@@ -13,6 +13,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harebell.cli.flights import topology
 from harebell.cli.flights.counts import Group, agree
@@ -121,7 +122,7 @@ def show(console: Console, groups: tuple[Group, ...], rates: dict[str, float], s
                 group.what if index == 0 else "",
                 label,
                 f"{number:,}",
-                "" if index == 0 else "[green]yes[/]" if same else "[bold red]NO[/]",
+                "" if index == 0 else Text("yes", "green") if same else Text("NO", "bold red"),
                 end_section=index == len(group.counted) - 1,
             )
     console.print()

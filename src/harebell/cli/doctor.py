@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from harebell import __version__, build
 from harebell.cli.server.folders import data_folder
@@ -31,7 +31,7 @@ __all__ = ["Finding", "doctor", "examine"]
 
 State = Literal["ok", "note", "bad"]
 
-MARKS: Final[dict[State, str]] = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "bad": "[bold red]bad[/]"}
+STYLES: Final[dict[State, str]] = {"ok": "green", "note": "yellow", "bad": "bold red"}
 LEAST_PYTHON: Final = (3, 11)
 AMQP_PORT: Final = 5672
 LEAST_DISK: Final = 1 << 30  # bytes; the store's segments and Spark's shuffle files need some space
@@ -55,8 +55,7 @@ def doctor() -> int:
     for heading in ("", "looked at", "found", "what to do"):
         table.add_column(heading, overflow="fold")
     for finding in findings:
-        texts = (finding.what, finding.found, finding.remedy)
-        table.add_row(MARKS[finding.state], *map(escape, texts))  # 'harebell[spark]' is no markup
+        table.add_row(Text(finding.state, STYLES[finding.state]), finding.what, finding.found, finding.remedy)
     console = new_console()
     console.print(table)
     broken = sum(finding.state == "bad" for finding in findings)

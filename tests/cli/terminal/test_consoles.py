@@ -24,6 +24,23 @@ def test_a_line_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.count("orders\\x1b[2J") == 3
 
 
+def test_no_text_is_markup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "orders[bold].[/]"
+    for variable, value in {"FORCE_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(variable, value)
+    for _ in range(2):
+        display = Display(new_console(width=200))
+        display.say(name)
+        display.console.print(name)
+        with display.stage(name):
+            pass
+        with display.bars((name, 3, lambda: 3)):
+            pass
+        printed = capsys.readouterr().out
+        assert printed.count("orders") == printed.count(name) >= 4
+        monkeypatch.setenv("TERM", "dumb")  # no terminal that could move
+
+
 def test_a_display(capsys: pytest.CaptureFixture[str]) -> None:
     display = Display(new_console(width=200))
     display.say(EVIL)
@@ -39,7 +56,7 @@ def test_a_display(capsys: pytest.CaptureFixture[str]) -> None:
 def test_colours_pass(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    new_console(width=100).print("[red]alarm[/red]", EVIL)
+    new_console(width=100).print(Text("alarm", "red"), EVIL)
     printed = capsys.readouterr().out
     assert "\x1b[31malarm" in printed
     assert "\x1b[2J" not in printed

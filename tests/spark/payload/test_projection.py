@@ -231,6 +231,13 @@ def test_schemas_that_are_refused(given: dict[str, str], schema: dict[str, DataT
         check_rows(schema_of(**schema), options(**given).payload)
 
 
+@pytest.mark.parametrize("given, kind", [({}, BinaryType()), (JSON, BinaryType()), ({"payload": "text"}, StringType())])
+def test_a_column_twice_is_refused(given: dict[str, str], kind: DataType) -> None:
+    name = "body" if isinstance(kind, BinaryType) else "payload"
+    with pytest.raises(InvalidArgument, match=f"the schema has column '{name}' more than once"):
+        check_rows(StructType([StructField(name, kind)] * 2), options(**given).payload)
+
+
 @drawn(
     st.sampled_from(["json", "text", "avro"]),
     st.lists(st.tuples(st.binary(max_size=40), st.sampled_from([None, "gzip", "deflate", "zstd", "utf-16", "?"]))),

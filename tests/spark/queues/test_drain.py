@@ -230,10 +230,21 @@ def test_a_stream_queue_is_refused(bench: Callable[..., Bench]) -> None:
         work.read("t")
 
 
+def test_a_stream_queue_that_gives_nothing_is_refused_without_waiting(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = bench(FakeQueue(bodies(3)))
+    monkeypatch.setattr("harebell.spark.queues.drain.probe_family", lambda *asked: "stream")
+    monkeypatch.setattr("tests.spark.fakes.FakeClassicLink._deliver", lambda self: None)
+    with pytest.raises(InvalidArgument, match="set queueType=stream"):
+        work.read("t")
+
+
 def test_a_queue_that_gives_nothing_is_an_error_after_the_read_timeout(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = bench(FakeQueue(bodies(3)))
+    monkeypatch.setattr("harebell.spark.queues.drain.probe_family", lambda *asked: "spool")
     monkeypatch.setattr("tests.spark.fakes.FakeClassicLink._deliver", lambda self: None)
     with pytest.raises(DeadlineExceeded, match="single active consumer"):
         work.read("t")

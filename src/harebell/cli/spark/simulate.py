@@ -25,7 +25,7 @@ from harebell.cli.spark.tables import (
 )
 from harebell.cli.terminal.consoles import add_row
 from harebell.cli.terminal.display import Display
-from harebell.cli.terminal.output import say_json
+from harebell.cli.terminal.output import line, say_json
 from harebell.errors import InvalidArgument
 from harebell.spark.jobs.simulate import Consumers, Limits, Plan, parse_consumers, plan
 
@@ -258,7 +258,7 @@ def _bindings(console: Console, result: Simulation, top: int) -> None:
     for each in idle[: min(top, 10)]:
         to = f"{each.destination_type} {each.destination}"
         key = binding_text(each.binding_key, each.arguments)
-        console.print(f"  {each.source} -> {to}: '{key}'", highlight=False)
+        console.print(line(f"  {each.source} -> {to}: '{key}'"), highlight=False)
 
 
 def _nodes(console: Console, planned: Plan, consumers: bool) -> None:
@@ -272,4 +272,4 @@ def _nodes(console: Console, planned: Plan, consumers: bool) -> None:
     )
     for queue, rate in its.too_busy:
         text = f"queue {queue} gets {rate:,.0f} messages a second: more than one queue can take"
-        console.print(text, highlight=False)
+        console.print(line(text), highlight=False)

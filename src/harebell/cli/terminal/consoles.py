@@ -16,8 +16,8 @@ __all__ = ["add_row", "new_console"]
 
 
 def new_console(*, stderr: bool = False, highlight: bool = False, width: int | None = None) -> Console:
-    """A console on standard output or standard error."""
-    console = Console(stderr=stderr, highlight=highlight, width=width)
+    """A console on standard output or standard error. No text on it is markup: names of a broker have brackets."""
+    console = Console(stderr=stderr, highlight=highlight, width=width, markup=False)
     console.push_render_hook(_Hook())
     return console
 

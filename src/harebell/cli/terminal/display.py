@@ -44,7 +44,7 @@ class Display:
         """Show work without a number: a spinner, then a line with the time it took."""
         started = time.perf_counter()
         if self._moving:
-            with self.console.status(lines(text)):
+            with self.console.status(Text(lines(text))):
                 yield
         else:
             yield
@@ -63,8 +63,8 @@ class Display:
     @contextmanager
     def _drawn(self, bars: tuple[Bar, ...]) -> Iterator[None]:
         with Progress(
-            TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), _Rate(), TimeElapsedColumn(),
-            console=self.console, auto_refresh=False,
+            TextColumn("{task.description}", markup=False), BarColumn(None), MofNCompleteColumn(), _Rate(),
+            TimeElapsedColumn(), console=self.console, auto_refresh=False,
         ) as progress:  # fmt: skip
             tasks = [
                 (progress.add_task(f"{lines(label):<{LABEL}}", total=_now(total)), total, number)

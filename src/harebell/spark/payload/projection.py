@@ -50,6 +50,10 @@ def payload_schema(payload: PayloadOptions, kind: DataType | str) -> StructType 
 
 def check_rows(schema: StructType, payload: PayloadOptions) -> None:
     """Raises InvalidArgument when a read cannot have these columns, with these types."""
+    names = [field.name for field in schema.fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidArgument(f"the schema has column '{twice[0]}' more than once")
     corrupt = payload.corrupt_column if payload.bad_rows == "column" else None
     derived = {} if payload.format == "binary" else {PAYLOAD, corrupt}
     if derived and (corrupt in COLUMNS or corrupt in (PAYLOAD, HEADERS_MAP)):

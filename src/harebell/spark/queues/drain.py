@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound
-from harebell.spark.connection import TRANSIENT, Link
+from harebell.spark.connection import TRANSIENT, Link, probe_family
 from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options import SourceOptions
 from harebell.spark.queues.consumer import QueueConsumer
@@ -200,6 +200,8 @@ class _Drain:
                 if ready == 0:
                     got = consumer.on_its_way(most)
                     segment.emptied = not got
+                else:
+                    self._ask_kind()
             if got:
                 self._check(got[0])
                 segment.rows += got
@@ -223,8 +225,17 @@ class _Drain:
 
     def _check(self, delivery: Delivery) -> None:
         if not self._checked and STREAM_OFFSET in (delivery.properties.headers or {}):
-            raise InvalidArgument(f"queue '{self._queue}' is a stream queue: set queueType=stream")
+            raise self._is_stream()
         self._checked = True
+
+    def _ask_kind(self) -> None:
+        """Asks, once, whether the queue that delivers nothing is a stream: a consumer without an offset waits there."""
+        if not self._checked and probe_family(self._options.url, self._queue, self._options.timeout) == "stream":
+            raise self._is_stream()
+        self._checked = True
+
+    def _is_stream(self) -> InvalidArgument:
+        return InvalidArgument(f"queue '{self._queue}' is a stream queue: set queueType=stream")
 
     def _store(self, link: Link, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Store the new rows of the batch durably as the segment and return them; None when another attempt was first.
