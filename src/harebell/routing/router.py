@@ -58,12 +58,13 @@ class Route:
     cacheable   a message with the same keys has the same route until the table changes; False when the route depends
                 on headers, properties or a random choice
     by_headers  a message with the same keys and headers has the same route, and no exchange on it stores the message
+    chance      an exchange on the route picks at random
     delayed     the exchanges that delay the message, each with its milliseconds; the route ends there for now
     remembered  the exchanges that remember the message for later bindings
     effort      0, or about the microseconds that it took to find a route for which much was looked at
     """
 
-    __slots__ = ("by_headers", "cacheable", "delayed", "effort", "queues", "remembered")
+    __slots__ = ("by_headers", "cacheable", "chance", "delayed", "effort", "queues", "remembered")
 
     def __init__(
         self,
@@ -73,11 +74,13 @@ class Route:
         remembered: tuple[str, ...] = (),
         *,
         by_headers: bool = False,
+        chance: bool = False,
         effort: int = 0,
     ) -> None:
         self.queues = queues
         self.cacheable = cacheable
         self.by_headers = by_headers
+        self.chance = chance
         self.delayed = delayed
         self.remembered = remembered
         self.effort = effort
@@ -390,7 +393,7 @@ class Router:
             return Route(queues, True, by_headers=True, effort=way.effort)
         delayed, remembered = tuple(facts.delayed), tuple(facts.remembered)
         by_headers = facts.only_headers and not delayed and not remembered
-        return Route(queues, False, delayed, remembered, by_headers=by_headers, effort=way.effort)
+        return Route(queues, False, delayed, remembered, by_headers=by_headers, chance=facts.chance, effort=way.effort)
 
     def follow(
         self,

@@ -35,6 +35,9 @@ def node() -> Iterator[DiskKit]:
         node.client.call(m.QueueBind(queue, "all"), m.QueueBindOk)
     delayed = m.ExchangeDeclare("later", "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"})
     node.client.call(delayed, m.ExchangeDeclareOk)
+    node.client.call(m.ExchangeDeclare("chance", "x-random", durable=True), m.ExchangeDeclareOk)
+    for queue in QUEUES:
+        node.client.call(m.QueueBind(queue, "chance"), m.QueueBindOk)
     node.client.declare("stream", x_queue_type="stream")
     node.sync()
     yield node
@@ -198,13 +201,73 @@ def test_a_session_that_holds_more_is_lost_and_its_client_is_told(node: DiskKit,
     assert again(node, client).lost
 
 
-@pytest.mark.parametrize("exchange, key", [("", "stream"), ("later", "")])
+@pytest.mark.parametrize("exchange, key", [("", "stream"), ("later", ""), ("chance", "")])
 def test_so_is_one_that_sent_to_where_numbers_are_not_kept(node: DiskKit, exchange: str, key: str) -> None:
     client = begun(node)
     client.wait(publish(client, b"0"))
     client.wait(publish(client, b"1", key, exchange, message=MessageProperties(application_headers={"x-delay": 10})))
     node.restart(None)
     assert again(node, client).lost
+
+
+UNDOING: dict[str, list[Command]] = {
+    "purge": [c.QueuePurge("a")],
+    "delete": [c.QueueDelete("a"), c.QueueDeclare("a", durable=True), c.ExchangeBind("a", "all", "")],
+    "unbind": [c.ExchangeUnbind("a", "all", "")],
+    "delete the exchange": [c.ExchangeDelete("all")],
+}
+
+
+@pytest.mark.parametrize("way", range(3), ids=["kill", "power cut", "stop"])
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("what", UNDOING)
+def test_what_undoes_something_is_not_executed_twice(node: DiskKit, what: str, synced: bool, way: int) -> None:
+    """It would take the message that was published behind it, or find nothing to undo."""
+    client = known_first(node)
+    client.wait(publish(client, b"0", exchange="all"))
+    for command in UNDOING[what]:
+        client.send(command)
+    last = publish(client, b"1")
+    node.settle()
+    if synced:
+        node.commit.run()  # the client does not hear of it
+    restarts(node)[way]()
+    client = again(node, client)
+    if not client.lost:
+        client.wait(last)
+        assert b"1" in bodies(node, "a")[0]
+    assert client.exception is None
+
+
+@pytest.mark.parametrize("what", UNDOING)
+def test_a_session_survives_again_when_that_is_complete(node: DiskKit, what: str) -> None:
+    client = known_first(node)
+    for command in UNDOING[what]:
+        client.send(command)
+    client.wait(publish(client, b"0", "b"))
+    number = publish(client, b"1", "b")
+    node.commit.run()
+    node.restart(None)
+    client = again(node, client)
+    assert not client.lost
+    client.wait(publish(client, b"2", "b"))
+    assert number in client.complete
+    assert bodies(node, "b") == [[b"0", b"1", b"2"]]
+
+
+def test_a_stored_message_is_executed_whatever_became_of_its_binding(node: DiskKit) -> None:
+    client = begun(node)
+    client.wait(publish(client, b"0"))
+    number = publish(client, b"1", exchange="all", accept_mode=0)
+    node.commit.run()
+    node.restart(None)
+    for queue in ("a", "b"):
+        node.client.call(m.QueueUnbind(queue, "all"), m.QueueUnbindOk)
+    client = again(node, client)
+    client.wait(publish(client, b"2"))
+    assert number in client.complete
+    assert client.rejected == {}
+    assert bodies(node, "a", "b") == [[b"0", b"1", b"2"], [b"1"]]
 
 
 def test_one_without_a_timeout_is_lost(node: DiskKit) -> None:
@@ -402,3 +465,85 @@ def test_every_message_once_whatever_happens_to_the_broker(
             model.run(script)
         finally:
             model.node.close()
+
+
+# -- another: commands that undo something among the publications
+
+
+class UndoingModel:
+    """The queue `a`: which bodies must, may and must not be there. A command whose outcome the client is not told of,
+    because the session was lost, may have been executed.
+    """
+
+    def __init__(self) -> None:
+        self.node = DiskKit()
+        self.node.client.declare("a")
+        self.node.sync()
+        self.client = known_first(self.node)
+        self.sent: list[bytes] = []
+        self.must: set[bytes] = set()
+        self.may: set[bytes] = set()
+        self.numbers: list[tuple[int, bytes | None]] = []  # commands of the session, and what they published
+
+    def play(self, act: str) -> None:
+        node, client = self.node, self.client
+        match act:
+            case "publish":
+                body = b"%d" % len(self.sent)
+                self.sent.append(body)
+                self.must.add(body)
+                self.numbers.append((publish(client, body), body))
+            case "purge" | "delete":
+                for command in UNDOING[act][:2]:
+                    self.numbers.append((client.send(command), None))
+                self.must.clear()
+            case "sync":
+                node.commit.run()
+                node.settle()
+            case "wait":
+                node.sync()
+                node.settle()
+            case "lose":
+                client.peer.lose()
+                self.come_back()
+            case "kill":
+                node.restart(None)
+                self.come_back()
+            case "stop":
+                node.stop()
+                self.come_back()
+
+    def come_back(self) -> None:
+        unsure = [body for number, body in self.numbers if number not in self.client.complete]
+        self.client = again(self.node, self.client)
+        if not self.client.state.has_state:
+            self.node.sync()  # as in the other model
+            self.node.settle()
+        assert self.client.exception is None
+        if self.client.lost:
+            self.may |= {body for body in unsure if body is not None}
+            if None in unsure:
+                self.may |= set(self.sent)
+            self.must -= self.may
+            self.numbers.clear()
+            self.client.lost = False
+            self.node.client.declare("a")  # its deletion may be all that was executed
+
+    def run(self, script: list[str]) -> None:
+        for act in (*script, "kill", "publish"):
+            self.play(act)
+        self.client.wait(self.numbers[-1][0])
+        found = bodies(self.node, "a")[0]
+        assert found == [body for body in self.sent if body in found], "each once, in order"
+        assert self.must <= set(found) <= self.must | self.may
+
+
+@pytest.mark.repeats
+@settings(max_examples=scaled(60))
+@given(st.lists(st.sampled_from(["publish", "publish", "purge", "delete", "sync", "wait", "lose", "kill", "stop"])))
+def test_nothing_is_undone_twice(script: list[str]) -> None:
+    model = UndoingModel()
+    try:
+        model.run(script)
+    finally:
+        model.node.close()

@@ -197,17 +197,20 @@ class Publisher:
             )
             return
         message, queues = self._routed(number, known, content)
+        stored = session.survival.take_stored(number, queues) if session.survival.stored else ()
         if (target.no_local or target.per_message) and any(map(self._is_local, queues)):
             queues = tuple(queue for queue in queues if not self._is_local(queue))
             if not queues:
                 session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=False)
                 return
-        if not queues:
+        if stored:
+            queues = tuple(queue for queue in queues if queue not in stored)
+        if not queues and stored:
+            session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=True)
+        elif not queues:
             session.completions.add(number, self._unroutable(target), stored=False)
         elif session.hold_back(target, message, queues):
             session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=False)
-        elif session.survival.stored and not (queues := session.survival.without_stored(number, queues)):
-            session.completions.add(number, ACCEPT if target.explicit else COMPLETE, stored=True)
         elif target.service is not None or self._is_wide(target, queues):
             session.work(number, c.MessageTransfer(), self._fan_out(number, target, message, queues))
             session.spend(CHECK)
@@ -478,7 +481,7 @@ class Publisher:
             if route.effort:
                 self._session.spend(route.effort)
             queues = (*target.direct, *vhost.receivers(route.queues))
-            numbered = not route.delayed and not route.remembered and keeps_numbers(queues)
+            numbered = not (route.delayed or route.remembered or route.chance) and keeps_numbers(queues)
         mark = self._session.survival.mark(number, numbered) if target.stored else b""
         foreign = ForeignContent(content.channel, content.frames, content.body_size, known.form)
         message: Message

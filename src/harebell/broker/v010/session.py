@@ -85,6 +85,7 @@ FEW: Final = 16  # subscriptions that end in one slice for certain
 
 _ATTACHED: Final = AttachmentState.ATTACHED
 BINDING: Final = frozenset({c.MessageSubscribe, c.TxSelect, c.DtxSelect})  # after these it holds more than publications
+UNDOING: Final = frozenset({c.QueuePurge, c.QueueDelete, c.ExchangeUnbind, c.ExchangeDelete})  # not to be repeated
 
 
 class Session:
@@ -449,6 +450,8 @@ class Session:
         outcome: Outcome
         if kind in BINDING or (isinstance(command, c.QueueDeclare) and command.exclusive):
             self.survival.give_up()
+        elif kind in UNDOING:
+            self.survival.pause()
         if (handler := HANDLERS.get(kind)) is not None:
             outcome = handler(self, number, command)
         elif (of_messages := MESSAGE_HANDLERS.get(kind)) is not None:

@@ -9,13 +9,18 @@ A client that asks for what is complete too (Spark's sink) has its session on di
 one that begins anew, after its state was lost, must not look to the next attempt like one that goes on.
 
 A session that holds more (subscriptions, a transaction, exclusive queues), or has sent messages to where numbers are
-not kept (streams, delayed exchanges), does not survive: its client learns that its state is lost. If it is
-transactional, the client learns before that which commit was the last one (`transactions.commits`).
+not kept (streams, delayed exchanges) or mean nothing (a route by chance), does not survive: its client learns that its
+state is lost. If it is transactional, the client learns before that which commit was the last one
+(`transactions.commits`).
+
+A command that undoes something (purge, delete, unbind) is not executed twice either: it would take what was published
+behind it, or find nothing. A session does not survive from before such a command until all that came with it is
+complete, and goes on surviving with the next durable message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from harebell.broker.forwarding import Sink
@@ -51,7 +56,7 @@ class SurvivingSession(Protocol):
 class Survival:
     """Whether, and from where, one session goes on after a restart.
 
-    stored  the queues that have the message of a command from before the restart, by its number
+    stored  the queues that have the message of a command from before the restart, by its number: names
     """
 
     def __init__(self, session: SurvivingSession, positions: Positions, commits: Commits, known: Known | None) -> None:
@@ -60,11 +65,12 @@ class Survival:
         self._key = b"" if known is None else known.session
         self.stored = {} if known is None else known.stored
         self._plain = True
+        self._pausing = False  # a command that undoes something may not be complete
         self._marked = known is not None  # messages have the session's numbers
 
     def begin(self) -> bool:
         """Let a session that is new to its client too survive, if it has a timeout; whether the disk has to be told."""
-        if self._key or not self._plain or not self._session.timeout:
+        if self._key or not self._plain or self._pausing or not self._session.timeout:
             return False
         self._begin()
         return True
@@ -98,7 +104,7 @@ class Survival:
         """
         if not kept:
             self.give_up()
-        elif not self._key and self._plain and self._session.timeout:
+        elif not self._key and self._plain and self._session.timeout and self._goes_on(number):
             self._begin()
         if not self._key:
             return b""
@@ -112,15 +118,24 @@ class Survival:
         pack, key = NUMBER.pack, self._key
         return [pack(key, each) for each in range(number, number + count)]
 
-    def without_stored(self, number: int, queues: tuple[Sink, ...]) -> tuple[Sink, ...]:
-        """The queues that do not have the message of this command from before the restart."""
-        stored = self.stored.pop(number, None)
-        if stored is None:
-            return queues
-        for queue in queues:
-            if str(queue) in stored and isinstance(queue, ClassicQueue):
+    def _goes_on(self, number: int) -> bool:
+        """Whether nothing is under way, before this command, that must not be executed twice."""
+        if self._pausing and self._session.state.receiving.mark >= number:
+            self._pausing = False
+        return not self._pausing
+
+    def take_stored(self, number: int, queues: Iterable[Sink]) -> Collection[Sink]:
+        """The queues that have the message of this command from before the restart; it would go to `queues` now."""
+        names = self.stored.pop(number, None)
+        if names is None:
+            return ()
+        found = [queue for queue in queues if str(queue) in names]
+        if len(found) < len(names):  # somebody has changed the bindings
+            found = [queue for queue in self._session.vhost.queues.values() if str(queue) in names]
+        for queue in found:
+            if isinstance(queue, ClassicQueue):
                 queue.sync_recovered()  # the process before may have been killed before its sync
-        return tuple(queue for queue in queues if str(queue) not in stored)
+        return found
 
     def moved(self) -> None:
         """Commands are complete."""
@@ -140,9 +155,15 @@ class Survival:
         self._plain = False
         self._end_position(self._positions.end_now)
 
+    def pause(self) -> None:
+        """The session does not survive until the command that comes now is complete. OSError when the disk refuses."""
+        self._pausing = True
+        self._end_position(self._positions.end_now)
+
     def start_over(self) -> None:
         """The client has lost its state of the session, and nothing of it is held any more."""
-        self._plain = True
+        self._plain, self._pausing = True, False
+        self.stored.clear()
         self._commits.forget(self._name())
         self._end_position(self._positions.end_now)
 
@@ -154,7 +175,6 @@ class Survival:
     def _end_position(self, end: Callable[[bytes], None]) -> None:
         key, self._key = self._key, b""
         self._marked = False
-        self.stored.clear()
         if key:
             end(key)
 
