@@ -204,6 +204,10 @@ class Wire:
                 raise Silence("the socket stays open")
             self.poll(0.05)
 
+    def is_silent(self, seconds: float) -> bool:
+        """Whether nothing comes in that time, not even the end."""
+        return not self.poll(seconds) and not self.received and not self.ended
+
     def _split(self) -> None:
         data, at = self._data, 0
         while len(data) - at >= 8:

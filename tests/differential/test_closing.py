@@ -33,3 +33,47 @@ def test_frames_behind_a_channel_close_are_dropped(harebell_port: int, rabbitmq:
             wire.channel(1)
             wire.call(1, m.QueueDeclare("closing never declared", passive=True), m.ChannelClose)
             assert wire.received == []
+
+
+@pytest.mark.parametrize("closes", [1, 3])
+def test_each_close_gets_its_answer_and_the_client_closes_the_socket(
+    harebell_port: int, rabbitmq: RabbitMQ, closes: int
+) -> None:
+    """Threads of one program may close one channel, or connection, at the same time, and each waits for its answer."""
+    for port in (harebell_port, rabbitmq.port):
+        with Wire(port).log_in() as wire:
+            wire.channel(1)
+            wire.raw(CLOSE * closes)
+            for _ in range(closes):
+                wire.expect(m.ChannelCloseOk, 1)
+            wire.raw(encode_method(0, m.ConnectionClose(200, "bye")) * closes)
+            for _ in range(closes):
+                wire.expect(m.ConnectionCloseOk, 0)
+            assert wire.is_silent(0.5)
+
+
+def test_a_channel_that_the_broker_closed_is_not_opened_before_the_answer(
+    harebell_port: int, rabbitmq: RabbitMQ
+) -> None:
+    for port in (harebell_port, rabbitmq.port):
+        with Wire(port).log_in() as wire:
+            wire.channel(1)
+            wire.send(1, m.QueueDeclare("closing never declared", passive=True))
+            wire.expect(m.ChannelClose, 1)
+            wire.send(1, m.ChannelOpen())
+            close = wire.expect(m.ConnectionClose, 0).method
+            assert isinstance(close, m.ConnectionClose)
+            assert (close.reply_code, close.reply_text) == (504, "CHANNEL_ERROR - second 'channel.open' seen")
+
+
+@pytest.mark.parametrize("key, answer", [("nothing", m.QueueUnbindOk), ("something", m.ChannelClose)])
+def test_unbinding_a_queue_of_another_connection(
+    harebell_port: int, rabbitmq: RabbitMQ, key: str, answer: type[m.Method]
+) -> None:
+    for port in (harebell_port, rabbitmq.port):
+        with Wire(port).log_in() as owner, Wire(port).log_in() as other:
+            owner.channel(1)
+            other.channel(1)
+            owner.call(1, m.QueueDeclare("closing owned", exclusive=True), m.QueueDeclareOk)
+            owner.call(1, m.QueueBind("closing owned", "amq.direct", "something"), m.QueueBindOk)
+            other.call(1, m.QueueUnbind("closing owned", "amq.direct", key), answer)

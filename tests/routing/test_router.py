@@ -213,6 +213,8 @@ def test_bindings_are_listed_from_both_ends(router: Router) -> None:
     assert [(b.source, b.binding_key) for b in router.bindings_to(Q)] == [("d", "bound"), ("f", "")]
     assert [b.arguments for b in router.bindings_to(to_exchange("d"))] == [{"a": 1}]
     assert router.bindings_to(to_queue("d")) == ()
+    assert router.binding("f", Q, "") in router.bindings_to(Q)
+    assert router.binding("f", Q, "another") is router.binding("f", to_queue("no"), "") is None
     assert list(router.queues) == ["q", "q1", "q2", "q3"]
     listed = [(b.source, b.destination.name) for b in router.bindings()]
     assert listed == [("", "q"), ("", "q1"), ("", "q2"), ("", "q3"), ("d", "q"), ("f", "d"), ("f", "q")]

@@ -168,6 +168,12 @@ class Router:
                 if not self._gone or binding.destination.kind != "queue" or binding.destination.name not in self._gone:
                     yield binding
 
+    def binding(
+        self, source: str, destination: Destination, binding_key: str, arguments: Table | None = None
+    ) -> Binding | None:
+        """The binding, if there is one."""
+        return self._inbound.get(destination, {}).get(identity(source, destination, binding_key, arguments))
+
     def bindings_to(self, destination: Destination) -> tuple[Binding, ...]:
         """The bindings to the destination, oldest first, without the default exchange's."""
         return tuple(self._inbound.get(destination, {}).values())
@@ -338,8 +344,7 @@ class Router:
         Raises AccessRefused for the default exchange at either end.
         """
         self.check_ends(source, destination)
-        key = identity(source, destination, binding_key, arguments)
-        binding = self._inbound.get(destination, {}).get(key)
+        binding = self.binding(source, destination, binding_key, arguments)
         return self._remove([binding]) if binding is not None else Removed()
 
     def unbind_some(self, bindings: Iterable[Binding]) -> Removed:

@@ -528,6 +528,35 @@ def test_after_connection_close_everything_is_dropped() -> None:
     assert server.state is ConnectionState.CLOSED
 
 
+def test_each_close_of_a_client_is_answered() -> None:
+    client, server = opened(1, 2)
+    channel = encode_method(1, m.ChannelClose(200, "bye"))
+    connection = encode_method(0, m.ConnectionClose(200, "bye"))
+    server.receive_data(channel * 3)
+    assert server.events() == [(1, m.ChannelClose(200, "bye"))]
+    server.send_method(1, m.ChannelCloseOk())
+    assert server.data_to_send() == encode_method(1, m.ChannelCloseOk()) * 3
+    server.receive_data(encode_method(2, m.ChannelClose(200, "bye")))
+    server.events()
+    server.send_method(2, m.ChannelCloseOk())
+    assert server.data_to_send() == encode_method(2, m.ChannelCloseOk())
+    server.receive_data(connection + encode_method(1, m.ChannelOpen()) + connection)
+    assert server.events() == [(0, m.ConnectionClose(200, "bye"))]
+    server.send_method(0, m.ConnectionCloseOk())
+    assert server.data_to_send() == encode_method(0, m.ConnectionCloseOk()) * 2
+    client.receive_data(channel * 2)
+    assert client.events() == [(1, m.ChannelClose(200, "bye"))]
+    client.send_method(1, m.ChannelCloseOk())
+    assert client.data_to_send() == encode_method(1, m.ChannelCloseOk())
+
+
+def test_a_channel_that_the_server_closed_is_not_opened_before_close_ok() -> None:
+    _, server = opened(1)
+    server.send_method(1, m.ChannelClose(404, "x"))
+    error = refused(server, encode_method(1, m.ChannelOpen()))
+    assert (error.reply_code, error.answer.detail) == (504, "second 'channel.open' seen")
+
+
 @pytest.mark.parametrize("cut", range(3))
 def test_what_a_peer_sends_behind_its_close_is_dropped(cut: int) -> None:
     """To the end of the message that it has begun; RabbitMQ drops it, too, until it has answered."""

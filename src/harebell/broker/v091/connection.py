@@ -290,11 +290,14 @@ class Connection(BaseConnection[Grouped]):
             self.has_output(0)
 
     def _closing(self) -> Work:
-        """Answer connection.close when the exclusive queues are gone: the client may declare them again at once."""
+        """Answer connection.close when the exclusive queues are gone: the client may declare them again at once.
+
+        The client closes the socket: to some, its end is an error that overtakes the answer (amqp091-go, AMQPStorm).
+        """
         self.phase = Phase.CLOSING
         yield from self.releasing()
         self.engine.send_method(0, m.ConnectionCloseOk())
-        self.end()
+        self.end(CLOSING_TIMEOUT)
 
     def releasing(self) -> Work:
         self.waiting.clear()

@@ -154,8 +154,8 @@ class Topology:
     def _queue_unbind(self, method: m.QueueUnbind) -> None:
         source, name, key = self._binding(method)
         self._connection.access.bind("unbind", source, to_queue(name), key)
-        queue, router = self._vhost.queues.get(name), self._vhost.router
-        if queue is not None and router.has_exchange(source):
+        queue = self._vhost.queues.get(name)
+        if queue is not None and self._vhost.router.binding(source, to_queue(name), key, method.arguments) is not None:
             queue.check_access(self._connection)
         self._vhost.unbind(source, to_queue(name), key, method.arguments, user=self._connection.user)
         self._channel.reply(m.QueueUnbindOk())

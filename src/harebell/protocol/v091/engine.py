@@ -28,7 +28,8 @@ Rules:
    peer but close and close-ok, on that channel or on the connection. After the peer's close it drops what the peer
    still sends there, until the close-ok is sent, and the rest of a message of which it has dropped a part. A client
    drops everything on a closed channel until that is opened again, because RabbitMQ delivers for a while after its
-   channel.close. After the connection's last close-ok everything is dropped.
+   channel.close. After the connection's last close-ok everything is dropped. A client's close that comes again before
+   the answer, from another of its threads, gets a close-ok of its own, as RabbitMQ gives it.
 4. The peer's frames may not exceed `frame_max`, its channels `channel_max`, its bodies `max_message_size`. As with
    RabbitMQ the payload of a method or body frame may have `frame_max` bytes, which some clients send; a header frame
    goes on to consumers uncut, and may not. What is sent keeps to the limit.
@@ -126,10 +127,13 @@ _PLAIN: Final = {
     }
     for role in Role
 }
-_CONNECTION_CLOSING: Final = frozenset({b"\0\x0a\0\x32", b"\0\x0a\0\x33"})  # connection.close, close-ok
+_CONNECTION_CLOSE: Final = b"\0\x0a\0\x32"
+_CONNECTION_CLOSING: Final = frozenset({_CONNECTION_CLOSE, b"\0\x0a\0\x33"})  # and close-ok
 _SECRET: Final = (b"\0\x0a\0\x0b", b"\0\x0a\0\x15", b"\0\x0a\0\x46")  # start-ok, secure-ok, update-secret: passwords
 _CHANNEL_OPEN: Final = b"\0\x14\0\x0a"
-_CHANNEL_CLOSING: Final = frozenset({b"\0\x14\0\x28", b"\0\x14\0\x29"})  # channel.close, close-ok
+_CHANNEL_CLOSE: Final = b"\0\x14\0\x28"
+_CHANNEL_CLOSING: Final = frozenset({_CHANNEL_CLOSE, b"\0\x14\0\x29"})  # and close-ok
+_CHANNEL_REOPENING: Final = _CHANNEL_CLOSING | {_CHANNEL_OPEN}  # an open is refused
 _CHANNEL_OPENING: Final = _CHANNEL_CLOSING | {b"\0\x14\0\x0b"}  # and open-ok
 # The states in which each peer may use a channel, and any channel at all. Rule 6 of `states` lets the client run ahead.
 _USABLE: Final = {
@@ -186,6 +190,7 @@ class Engine:
         self._assemblies: dict[int, Assembly] = {}
         # Closed channels on which more may come from before the close; `channel_max` limits them.
         self._late: set[int] = set()
+        self._repeated: dict[int, int] = {}  # how often a close has come again that is not answered yet
         self._limit_payload(max(frame_max, HANDSHAKE_FRAME_MAX))
 
     def _limit_payload(self, frame_max: int) -> None:
@@ -513,10 +518,12 @@ class Engine:
             if not (channel == 0 and key in _CONNECTION_CLOSING):
                 return True
         elif connection in CLOSED_BY[self._peer]:
+            self._count_close(key == _CONNECTION_CLOSE and channel == 0, channel)
             return True
         if state in CHANNEL_CLOSED_BY[self.role]:
-            return key not in _CHANNEL_CLOSING
+            return key not in (_CHANNEL_CLOSING if self.role is Role.CLIENT else _CHANNEL_REOPENING)
         if state in CHANNEL_CLOSED_BY[self._peer]:
+            self._count_close(key == _CHANNEL_CLOSE, channel)
             if key in self._content_keys:
                 self._late.add(channel)
             elif key:
@@ -529,6 +536,10 @@ class Engine:
         if key:
             self._late.discard(channel)
         return not key
+
+    def _count_close(self, again: bool, channel: int) -> None:
+        if again and self.role is Role.SERVER:
+            self._repeated[channel] = self._repeated.get(channel, 0) + 1
 
     def _begin_content(self, channel: int, method: bytes) -> None:
         if channel in self._assemblies:
@@ -683,6 +694,8 @@ class Engine:
         self._check_size(len(frame), method, "arguments")
         self._step_out(channel, method)
         self._outgoing.append(frame)
+        if self._repeated and isinstance(method, m.ChannelCloseOk | m.ConnectionCloseOk):
+            self._outgoing += [frame] * self._repeated.pop(channel, 0)
 
     def send_content(self, channel: int, method: m.Method, properties: m.Properties | bytes, body: bytes) -> None:
         """Send a method with its message: basic.publish, deliver, return or get-ok. Raises as `send_method` does.
