@@ -54,6 +54,29 @@ def no_json() -> object:
     return object()
 
 
+@task(takes_context=True)  # type: ignore[untyped-decorator]
+def change(context: Any, items: list[Any], *, options: dict[str, Any]) -> list[Any]:
+    """Change everything that can be reached in place, to what JSON cannot say; fail in the first attempt."""
+    given = [[*items], [*options["list"]], context.attempt, len(context.task_result.errors)]
+    options["list"].append(object())
+    result = context.task_result
+    for each in (items, result.args, result.kwargs["options"]["list"], result.errors):
+        each.append(object())
+    for mapping in (options, result.kwargs):
+        mapping["more"] = object()
+    result.worker_ids.append("nobody")
+    if given[2] == 1:
+        raise ValueError("the first attempt")
+    return given
+
+
+@task  # type: ignore[untyped-decorator]
+async def change_in_coroutine(items: list[Any], options: dict[str, Any]) -> str:
+    items.append(object())
+    options["more"] = object()
+    return "done"
+
+
 @task  # type: ignore[untyped-decorator]
 def note(what: Any) -> float:
     order.append(what)

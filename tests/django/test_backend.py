@@ -129,6 +129,17 @@ def test_what_fails_is_tried_again_and_then_set_aside(configure: Configure, work
     assert dead.headers["x-error"] == "builtins.ValueError"
 
 
+def test_what_a_task_changes_in_its_arguments_is_forgotten(configure: Configure, work: Work) -> None:
+    """It is told, its next attempt is given, and its result shows what was enqueued."""
+    work(configure(attempts=2, backoff=0.1))
+    result = finished(jobs.change.enqueue(["a"], options={"list": []}))
+    assert result.status == SUCCESSFUL
+    assert result.return_value == [["a"], [], 2, 1]
+    assert (result.args, result.kwargs, result.attempts) == ([["a"]], {"options": {"list": []}}, 2)
+    result = finished(jobs.change_in_coroutine.enqueue([], {}))
+    assert (result.status, result.args, result.attempts) == (SUCCESSFUL, [[], {}], 1)
+
+
 def test_whatever_a_task_raises_or_returns(configure: Configure, work: Work) -> None:
     backend = configure(attempts=2, backoff=0.1)
     work(backend)

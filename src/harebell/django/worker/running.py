@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from inspect import iscoroutinefunction
 from traceback import format_exception
 from typing import Any, Final, cast
@@ -82,14 +83,14 @@ class Runner:
 
     async def _outcome(self, result: Any) -> _Outcome:
         """What the task returns, or raises. CancelledError when the worker is killed: the task is delivered again."""
-        task = result.task
-        arguments = [base.TaskContext(task_result=result)] if task.takes_context else []
-        arguments += result.args
+        task, own = result.task, _copy_of(result)
+        arguments = [base.TaskContext(task_result=own)] if task.takes_context else []
+        arguments += own.args
         if not iscoroutinefunction(task.func):
             in_thread = _in(asyncio.get_running_loop(), self._threads)
-            return cast(_Outcome, await in_thread(_caught, task.func, arguments, result.kwargs))
+            return cast(_Outcome, await in_thread(_caught, task.func, arguments, own.kwargs))
         try:
-            return await task.func(*arguments, **result.kwargs), None
+            return await task.func(*arguments, **own.kwargs), None
         except BaseException as error:
             this = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and this is not None and this.cancelling():
@@ -134,6 +135,11 @@ class Runner:
             raise error  # Django's own receiver logs the exception that is being handled
         except BaseException:
             signals.task_finished.send_robust(self._sender, task_result=result)
+
+
+def _copy_of(result: Any) -> Any:
+    """A result for the task's own use: what it changes in its arguments is no part of its record or next attempt."""
+    return replace(result, errors=[*result.errors], worker_ids=[*result.worker_ids])  # copies the arguments itself
 
 
 def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any]:
