@@ -345,6 +345,56 @@ def test_tasks_of_a_transaction(configure: Configure, work: Work) -> None:
     assert jobs.order == ["committed", "after"]
 
 
+@pytest.mark.parametrize(
+    ("failing", "attempts", "failed"),
+    [
+        ({0: errors.ConnectionLost}, 1, {0, 1, 2}),
+        ({0: errors.DeadlineExceeded}, 1, {0, 1, 2}),
+        ({1: errors.ConnectionLost}, 2, {1, 2}),
+        ({0: errors.LocalProtocolError}, 3, {0}),
+        ({}, 3, set()),
+    ],
+)
+def test_each_task_of_a_transaction_is_published_or_has_failed(
+    configure: Configure,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failing: dict[int, type[errors.HarebellError]],
+    attempts: int,
+    failed: set[int],
+) -> None:
+    """The transaction is committed whatever becomes of them: the hooks of others run, and one wait is enough."""
+    backend = configure(results="database")
+    tried: list[int] = []
+
+    def publish(self: Any, record: dict[str, Any], delay: float) -> None:
+        tried.append(record["args"][0])
+        if tried[-1] in failing:
+            raise failing[tried[-1]]("as a test has it")
+
+    monkeypatch.setattr(publishing.Publisher, "publish", publish)
+    hooks: list[str] = []
+    with transaction.atomic():
+        results = [jobs.note.enqueue(number) for number in range(2)]
+        with pytest.raises(RuntimeError), transaction.atomic():
+            jobs.note.enqueue("rolled back")
+            raise RuntimeError
+        results.append(jobs.note.enqueue(2))
+        transaction.on_commit(lambda: hooks.append("of another program"))
+    assert hooks == ["of another program"]
+    assert tried == list(range(attempts))
+    assert {number for number, result in enumerate(results) if result.status == FAILED} == failed
+    for result in results:
+        assert backend.get_result(result.id).status == result.status
+    told = [record.message for record in caplog.records if "enqueue it again" in record.message]
+    assert [results[number].id in text for number, text in zip(sorted(failed), told, strict=True)] == [True] * len(
+        failed
+    )
+    with transaction.atomic():
+        jobs.note.enqueue(3)
+    assert tried[-1] == 3  # the broker may be there again
+
+
 def test_the_outbox(configure: Configure, work: Work) -> None:
     backend = configure(enqueue="outbox", results="database")
     jobs.order.clear()

@@ -246,6 +246,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "client/transport/wire.py": "client/transport/test_protocol.py",
     "defaults.py": "client/test_url.py",
     "django/apps.py": "django/test_backend.py",
+    "django/commits.py": "django/test_backend.py",
     "django/framework.py": "django/test_backend.py",
     "django/messages.py": "django/test_backend.py",
     "django/migrations/0001_initial.py": "django/test_backend.py",

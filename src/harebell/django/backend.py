@@ -11,12 +11,13 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 from harebell.django import outbox
+from harebell.django.commits import Commit
 from harebell.django.framework import BaseTaskBackend, base, exceptions, signals
 from harebell.django.messages import UnknownTask, failed, record_of, result_of
 from harebell.django.options import EMBEDDED, Options
 from harebell.django.publishing import Publisher, close_publisher, publisher_of, resolved
 from harebell.django.results import results_of
-from harebell.errors import HarebellError
+from harebell.errors import ConnectionLost, DeadlineExceeded, HarebellError
 
 __all__ = ["TaskBackend"]
 
@@ -69,7 +70,8 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a task, as the option `enqueue` says: after the commit, at once, or through the outbox.
 
-        Raises HarebellError when the broker cannot be reached in time; after a commit this comes out of the commit.
+        Raises HarebellError when the broker cannot be reached in time. After a commit there is nobody to raise it to:
+        it is logged, and is in the result, which has failed.
         """
         result = self._new(task, args, kwargs)
         if self.settings.enqueue == "outbox":
@@ -80,14 +82,32 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
             signals.task_enqueued.send(type(self), task_result=result)
             transaction.on_commit(self.relay_outbox, robust=True)  # at once without a transaction
         elif self.settings.enqueue == "commit" and transaction.get_connection().in_atomic_block:
-            transaction.on_commit(functools.partial(self._publish, result))
+            commit = Commit.of(transaction.get_connection(), self.alias)
+            publish = functools.partial(self._publish_committed, result, commit)
+            transaction.on_commit(publish, robust=True)  # the hooks behind it run whatever becomes of it
         else:
             self._publish(result)
         return result
 
-    def _publish(self, result: Any) -> None:
+    def _publish_committed(self, result: Any, commit: Commit) -> None:
+        commit.begun = True
+        try:
+            self._publish(result, commit.unreachable)
+        except HarebellError as error:
+            if isinstance(error, ConnectionLost | DeadlineExceeded):
+                commit.unreachable = error
+            logger.error(
+                "task %s (%s) is not published, though its transaction is committed: enqueue it again; "
+                "OPTIONS with enqueue='outbox' keep such tasks: %s",
+                result.id, result.task.module_path, error,
+            )  # fmt: skip
+
+    def _publish(self, result: Any, unreachable: HarebellError | None = None) -> None:
+        """Publish a task. With the error that tells that the broker cannot be reached, fail at once."""
         record = self._begin(result)
         try:
+            if unreachable is not None:
+                raise unreachable
             self._run_here(result.task.queue_name)
             self.publisher.publish(record, delay=_delay(result.task))
         except HarebellError as error:
