@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -23,7 +24,7 @@ from harebell import errors
 from harebell.client.blocking import connect
 from harebell.django import outbox, publishing, topology
 from harebell.django.framework import InvalidTask, base, exceptions, signals, task_backends
-from harebell.django.messages import message_of
+from harebell.django.messages import delay_of, message_of
 from harebell.django.models import OutboxTask, TaskRecord
 from harebell.django.topology import Names
 from harebell.django.worker.running import Runner
@@ -187,6 +188,37 @@ def test_a_task_that_is_due_later(configure: Configure, work: Work) -> None:
     assert finished(past).status == SUCCESSFUL
     assert finished(sooner).return_value >= early.timestamp()
     assert finished(later).return_value >= late.timestamp()
+
+
+@pytest.mark.parametrize("enqueue", ["commit", "now", "outbox"])
+@pytest.mark.parametrize("with_zone", [True, False])
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_a_time_with_a_zone_and_without(
+    configure: Configure, work: Work, use_tz: bool, with_zone: bool, enqueue: str
+) -> None:
+    """With USE_TZ=False both are taken; with USE_TZ=True Django takes no time without a zone."""
+    from django.test import override_settings
+
+    with override_settings(USE_TZ=use_tz):
+        work(configure(enqueue=enqueue, results="database"))
+        due = datetime.now(UTC if with_zone else None) + timedelta(seconds=0.3)
+        if use_tz and not with_zone:
+            with pytest.raises(InvalidTask):
+                jobs.note.using(run_after=due)
+            return
+        result = finished(jobs.note.using(run_after=due).enqueue("x"))
+        assert result.return_value >= due.timestamp()
+        assert finished(jobs.note.using(run_after=due).enqueue("late")).return_value >= result.return_value
+
+
+def test_the_seconds_until_a_task_is_due_when_clocks_change_in_between() -> None:
+    """Two hours by the clock, one by the sun."""
+    zone = ZoneInfo("Europe/Berlin")
+    spring = datetime(time.gmtime().tm_year + 1, 3, 25, tzinfo=zone)
+    sunday = spring + timedelta(days=6 - spring.weekday())  # the last one in March
+    before, after = (sunday.replace(hour=hour, minute=30) for hour in (1, 3))
+    seconds = [delay_of({"run_after": each.isoformat()}) for each in (before, after)]
+    assert round(seconds[1] - seconds[0]) == 3600
 
 
 @pytest.mark.parametrize(("missing", "delay"), [("binding", 0.0), ("exchange", 0.0), ("exchange", 0.5)])
@@ -466,7 +498,7 @@ def test_a_worker_outlives_its_connections_to_the_database(
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
             time.sleep(0.02)
-    outbox.store(backend_record(backend), None)
+    outbox.store(backend_record(backend))
     wait_for(lambda: OutboxTask.objects.count() == 0)
 
 
@@ -483,7 +515,7 @@ def test_what_is_relayed_twice_is_run_once(configure: Configure, work: Work) -> 
             raise errors.ConnectionLost("killed")
 
     with transaction.atomic():
-        outbox.store(backend_record(backend), None)
+        outbox.store(backend_record(backend))
         with pytest.raises(errors.ConnectionLost), transaction.atomic():
             outbox.relay("default", publish, backend._refused)
     assert outbox.relay("default", publish, backend._refused) == 1
@@ -626,7 +658,7 @@ def test_the_outbox_while_tasks_have_all_threads(configure: Configure, monkeypat
     try:
         jobs.wait.enqueue()
         assert jobs.begun.wait(60)
-        outbox.store(backend_record(backend), None)
+        outbox.store(backend_record(backend))
         wait_for(lambda: OutboxTask.objects.count() == 0)
     finally:
         jobs.gate.set()

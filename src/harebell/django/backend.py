@@ -13,7 +13,7 @@ from django.utils.crypto import get_random_string
 from harebell.django import outbox
 from harebell.django.commits import Commit
 from harebell.django.framework import BaseTaskBackend, base, exceptions, signals
-from harebell.django.messages import UnknownTask, failed, record_of, result_of
+from harebell.django.messages import UnknownTask, delay_of, failed, record_of, result_of
 from harebell.django.options import EMBEDDED, Options
 from harebell.django.publishing import Publisher, close_publisher, publisher_of, resolved
 from harebell.django.results import results_of
@@ -78,7 +78,7 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
             object.__setattr__(result, "enqueued_at", timezone.now())
             record = record_of(result)
             self.results.save(record)
-            outbox.store(record, task.run_after)
+            outbox.store(record)
             signals.task_enqueued.send(type(self), task_result=result)
             transaction.on_commit(self.relay_outbox, robust=True)  # at once without a transaction
         elif self.settings.enqueue == "commit" and transaction.get_connection().in_atomic_block:
@@ -109,7 +109,7 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
             if unreachable is not None:
                 raise unreachable
             self._run_here(result.task.queue_name)
-            self.publisher.publish(record, delay=_delay(result.task))
+            self.publisher.publish(record, delay=delay_of(record))
         except HarebellError as error:
             self._failed(result, error)
             raise
@@ -190,11 +190,3 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
                 )
             ]
         return []
-
-
-def _delay(task: Any) -> float:
-    """Seconds until a task is due."""
-    if task.run_after is None:
-        return 0.0
-    now = timezone.now() if timezone.is_aware(task.run_after) else timezone.make_naive(timezone.now())
-    return float((task.run_after - now).total_seconds())

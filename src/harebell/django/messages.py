@@ -7,6 +7,7 @@ attempt has the errors of the earlier ones.
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from harebell.django.framework import base, exceptions
 from harebell.django.options import Options
 from harebell.errors import UndecodableBody
 
-__all__ = ["DUE", "UnknownTask", "failed", "message_of", "read", "record_of", "result_of"]
+__all__ = ["DUE", "UnknownTask", "delay_of", "failed", "message_of", "read", "record_of", "result_of"]
 
 PERSISTENT: Final = 2
 TIMES: Final = ("enqueued_at", "started_at", "finished_at", "last_attempted_at")
@@ -49,6 +50,16 @@ def record_of(result: Any) -> dict[str, Any]:
         "return_value": result._return_value,
         **{name: _text(getattr(result, name)) for name in TIMES},
     }
+
+
+def delay_of(record: dict[str, Any]) -> float:
+    """Seconds until a task is due; 0 or less when it is.
+
+    A time without a zone (USE_TZ=False) is this machine's, to which Django sets TIME_ZONE. Both kinds are compared as
+    seconds since 1970: a clock that is put forward or back in between changes nothing.
+    """
+    due = _time(record["run_after"])
+    return 0.0 if due is None else due.timestamp() - time.time()
 
 
 def failed(record: dict[str, Any], error: Exception) -> dict[str, Any]:
@@ -122,8 +133,8 @@ def read(body: bytes) -> dict[str, Any]:
     return dict(record)
 
 
-def _text(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()
+def _text(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat()
 
 
 def _time(text: str | None) -> datetime | None:

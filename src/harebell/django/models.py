@@ -30,7 +30,6 @@ class OutboxTask(models.Model):  # type: ignore[misc]
     id = models.BigAutoField(primary_key=True)
     backend = models.CharField(max_length=255)
     record = models.TextField()
-    run_after = models.DateTimeField(null=True)
     error = models.TextField(default="")
 
     class Meta:

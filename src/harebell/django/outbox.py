@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from django.db import transaction
-from django.utils import timezone
 
+from harebell.django.messages import delay_of
 from harebell.errors import HarebellError
 
 __all__ = ["relay", "store"]
@@ -24,11 +24,11 @@ Publish = Callable[..., None]
 Refused = Callable[[dict[str, Any], HarebellError], bool]
 
 
-def store(record: dict[str, Any], run_after: Any) -> None:
+def store(record: dict[str, Any]) -> None:
     """Put a task into the outbox, as a part of the transaction."""
     from harebell.django.models import OutboxTask
 
-    OutboxTask.objects.create(backend=record["backend"], record=json.dumps(record), run_after=run_after)
+    OutboxTask.objects.create(backend=record["backend"], record=json.dumps(record))
 
 
 def relay(backend: str, publish: Publish, refused: Refused) -> int:
@@ -45,10 +45,9 @@ def relay(backend: str, publish: Publish, refused: Refused) -> int:
                 # Deleted first, so that another process that has read the row waits here, and finds nothing then.
                 if not OutboxTask.objects.filter(id=row.id).delete()[0]:
                     continue
-                delay = 0.0 if row.run_after is None else (row.run_after - timezone.now()).total_seconds()
                 record = json.loads(row.record)
                 try:
-                    publish(record, delay=delay)
+                    publish(record, delay=delay_of(record))
                 except HarebellError as error:
                     if not refused(record, error):
                         raise

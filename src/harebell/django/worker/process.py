@@ -14,18 +14,16 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 from harebell import errors
 from harebell.client.messages import Delivery, Message
 from harebell.django.backend import TaskBackend
 from harebell.django.framework import task_backends
-from harebell.django.messages import DUE, UnknownTask, failed, message_of, read, result_of
+from harebell.django.messages import DUE, UnknownTask, delay_of, failed, message_of, read, result_of
 from harebell.django.options import Options
 from harebell.django.publishing import Broker
 from harebell.django.topology import MAX_DELAY
@@ -250,7 +248,7 @@ class WorkerProcess:
         except (errors.UndecodableBody, UnknownTask, ValueError, TypeError, KeyError) as error:
             await self._unreadable(broker, delivery, error)
             return
-        due = _seconds_until(record["run_after"])
+        due = delay_of(record)
         if due > 0 and attempt == 1:  # the ladder of delays ends before it
             await broker.publish(record, delay=min(due, MAX_DELAY), waits=waits + 1)
             return
@@ -322,11 +320,3 @@ def _numbers(delivery: Delivery) -> tuple[int, int, int]:
     """A task's attempt, how often it was found to be early, and when it is due, from the headers. ValueError."""
     attempt, waits, due = (int(str(delivery.headers.get(*pair))) for pair in (("attempt", 1), ("waits", 0), (DUE, 0)))
     return attempt, waits, due
-
-
-def _seconds_until(text: str | None) -> float:
-    if text is None:
-        return 0.0
-    due = datetime.fromisoformat(text)
-    now = timezone.now() if due.tzinfo is not None else timezone.make_naive(timezone.now())
-    return float((due - now).total_seconds())
