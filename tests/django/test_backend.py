@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -514,16 +515,115 @@ def test_what_is_relayed_twice_is_run_once(configure: Configure, work: Work) -> 
         if len(published) == 1:
             raise errors.ConnectionLost("killed")
 
-    with transaction.atomic():
-        outbox.store(backend_record(backend))
-        with pytest.raises(errors.ConnectionLost), transaction.atomic():
-            outbox.relay("default", publish, backend._refused)
-    assert outbox.relay("default", publish, backend._refused) == 1
+    outbox.store(backend_record(backend))
+    with pytest.raises(errors.ConnectionLost):
+        outbox.relay("default", publish, backend._refused, 1)
+    assert outbox.relay("default", publish, backend._refused, 1) == 1
     assert len(published) == 2
     work(backend, concurrency=1)
     after = jobs.note.enqueue("after")
     finished(after)
     assert jobs.order.count("twice") == (1 if is_harebell(backend) else 2)
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+def test_nothing_waits_for_the_database_while_the_outbox_waits_for_the_broker(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, in_transaction: bool
+) -> None:
+    """Others write, and publish their own tasks; what one process publishes, no other does."""
+    configure(enqueue="outbox", results="database")
+    waits, answers, published = threading.Event(), threading.Event(), Counter[str]()
+
+    def publish(self: Any, record: dict[str, Any], delay: float) -> None:
+        (what,) = record["args"]
+        if what == "first":
+            waits.set()
+            assert answers.wait(60)
+        published[what] += 1
+
+    monkeypatch.setattr(publishing.Publisher, "publish", publish)
+    failures: list[BaseException] = []
+
+    def enqueue(*what: str) -> None:
+        try:
+            with transaction.atomic() if in_transaction else nullcontext():
+                for each in what:
+                    jobs.note.enqueue(each)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    first = threading.Thread(target=enqueue, args=("first", "behind it"))
+    first.start()
+    try:
+        assert waits.wait(60)
+        others = [threading.Thread(target=enqueue, args=(f"other {number}",)) for number in range(3)]
+        for thread in others:
+            thread.start()
+        for thread in others:
+            thread.join(20)
+            assert not thread.is_alive()
+        assert published == {f"other {number}": 1 for number in range(3)}
+    finally:
+        answers.set()
+        first.join(60)
+    assert failures == []
+    assert set(published.values()) == {1}
+    assert published.total() == 5
+    assert OutboxTask.objects.count() == 0
+
+
+def test_the_outbox_waits_once_for_each_commit(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(enqueue="outbox", results="database")
+    tried: list[Any] = []
+
+    def publish(self: Any, record: dict[str, Any], delay: float) -> None:
+        tried.append(record["args"])
+        raise errors.ConnectionLost("as a test has it")
+
+    monkeypatch.setattr(publishing.Publisher, "publish", publish)
+    for commits in (1, 2):
+        with transaction.atomic():
+            for number in range(3):
+                jobs.note.enqueue(number)
+        assert tried == [[0]] * commits
+    assert OutboxTask.objects.filter(error="", claimed_until=0).count() == 6  # a worker has them at once
+    OutboxTask.objects.all().delete()
+
+
+@pytest.mark.parametrize("seconds", [-1, 60])
+def test_what_a_killed_process_has_claimed(configure: Configure, seconds: float) -> None:
+    """Nobody publishes it before the claim ends."""
+    backend = configure(enqueue="outbox", results="database")
+    outbox.store(backend_record(backend))
+    OutboxTask.objects.update(claimed_by="a process", claimed_until=time.time() + seconds)
+    assert backend.relay_outbox() == (seconds < 0)
+    OutboxTask.objects.all().delete()
+
+
+@pytest.mark.parametrize(("at_once", "seconds"), [(1, 60), (2, 60), (3, 60), (100, 60), (100, -1)])
+def test_an_outbox_of_several_claims(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, at_once: int, seconds: float
+) -> None:
+    """Each task is published once, in the order of the rows; a claim that gets old is made anew."""
+    monkeypatch.setattr(outbox, "AT_ONCE", at_once)
+    monkeypatch.setattr(outbox, "CLAIM_SECONDS", seconds)
+    backend, published = configure(enqueue="outbox", results="database"), list[str]()
+    records = [backend_record(backend) for _ in range(5)]
+    for record in records:
+        outbox.store(record)
+    refused = records[1]["id"]
+
+    def publish(record: dict[str, Any], delay: float) -> None:
+        published.append(record["id"])
+        if record["id"] == refused:
+            raise errors.LocalProtocolError("as a test has it")
+
+    assert outbox.relay("default", publish, lambda record, error: True, 1) == 4
+    assert published == [record["id"] for record in records]
+    assert OutboxTask.objects.get().error == "as a test has it"
+    OutboxTask.objects.all().delete()
 
 
 def backend_record(backend: Any) -> dict[str, Any]:

@@ -252,6 +252,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "django/migrations/0001_initial.py": "django/test_backend.py",
     "django/migrations/0002_outboxtask_error.py": "django/test_backend.py",
     "django/migrations/0003_remove_outboxtask_run_after.py": "django/test_backend.py",
+    "django/migrations/0004_outboxtask_claims.py": "django/test_backend.py",
     "django/models.py": "django/test_backend.py",
     "django/outbox.py": "django/test_backend.py",
     "django/results.py": "django/test_backend.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.utils import timezone
@@ -22,6 +22,10 @@ from harebell.errors import ConnectionLost, DeadlineExceeded, HarebellError
 __all__ = ["TaskBackend"]
 
 logger = logging.getLogger("harebell.django")
+
+# In one call: to connect, to declare, and to publish. A broker that answers each declaration at the last moment takes
+# longer, and the task may be published by two processes then.
+PUBLISH_TIMEOUTS: Final = 3
 
 
 class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
@@ -80,7 +84,8 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
             self.results.save(record)
             outbox.store(record)
             signals.task_enqueued.send(type(self), task_result=result)
-            transaction.on_commit(self.relay_outbox, robust=True)  # at once without a transaction
+            commit = Commit.of(transaction.get_connection(), self.alias)
+            transaction.on_commit(functools.partial(self._relay_committed, commit), robust=True)
         elif self.settings.enqueue == "commit" and transaction.get_connection().in_atomic_block:
             commit = Commit.of(transaction.get_connection(), self.alias)
             publish = functools.partial(self._publish_committed, result, commit)
@@ -136,6 +141,11 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
         object.__setattr__(result, "finished_at", timezone.now())
         self.results.save(record_of(result))
 
+    def _relay_committed(self, commit: Commit) -> None:
+        if not commit.begun:  # else the hook of an earlier task has published them all, or waited for the broker
+            commit.begun = True
+            self.relay_outbox()
+
     def relay_outbox(self) -> int:
         """Publish what waits in the outbox; how many. A broker that is away leaves it there, for a worker.
 
@@ -144,7 +154,8 @@ class TaskBackend(BaseTaskBackend):  # type: ignore[misc]
         try:
             for queue in self.queues or ["default"]:
                 self._run_here(queue)
-            return outbox.relay(self.alias, self.publisher.publish, self._refused)
+            patience = PUBLISH_TIMEOUTS * self.settings.timeout
+            return outbox.relay(self.alias, self.publisher.publish, self._refused, patience)
         except HarebellError as error:
             logger.warning("tasks wait in the outbox: %s", error)
             return 0

@@ -16,7 +16,9 @@ _next: Final[WeakKeyDictionary[Any, dict[str, Commit]]] = WeakKeyDictionary()  #
 
 
 class Commit:
-    """A commit that is to come, or whose hooks run now, for one backend. A transaction that is rolled back leaves it to the next one.
+    """A commit that is to come, or whose hooks run now, for one backend.
+
+    A transaction that is rolled back leaves it to the next one.
 
     begun        its hooks run: what is enqueued from now on has another commit
     unreachable  why the broker could not be reached for one of the tasks: the others do not wait for it as long again

@@ -25,12 +25,17 @@ class TaskRecord(models.Model):  # type: ignore[misc]
 
 
 class OutboxTask(models.Model):  # type: ignore[misc]
-    """A task of a committed transaction that is not published yet; with an `error`, one that never can be."""
+    """A task of a committed transaction that is not published yet; with an `error`, one that never can be.
+
+    A process that publishes tasks claims their rows until a time, in seconds since 1970.
+    """
 
     id = models.BigAutoField(primary_key=True)
     backend = models.CharField(max_length=255)
     record = models.TextField()
     error = models.TextField(default="")
+    claimed_by = models.CharField(max_length=32, default="")
+    claimed_until = models.FloatField(default=0)
 
     class Meta:
         app_label = "harebell"
