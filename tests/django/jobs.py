@@ -7,7 +7,11 @@ import threading
 import time
 from typing import Any
 
+from asgiref.sync import sync_to_async
+from django.db import connection, connections
+
 from harebell.django.framework import base
+from harebell.django.models import TaskRecord
 
 task = base.task
 order: list[Any] = []
@@ -75,6 +79,40 @@ async def change_in_coroutine(items: list[Any], options: dict[str, Any]) -> str:
     items.append(object())
     options["more"] = object()
     return "done"
+
+
+def _break_connection() -> None:
+    connection.ensure_connection()
+    connection.connection.close()
+
+
+@task  # type: ignore[untyped-decorator]
+def break_database() -> None:
+    _break_connection()
+
+
+@task  # type: ignore[untyped-decorator]
+async def break_database_in_coroutine() -> None:
+    await sync_to_async(_break_connection)()
+
+
+@task  # type: ignore[untyped-decorator]
+async def look_into_database(fails: bool) -> None:
+    """Leave behind what the connection was."""
+    await TaskRecord.objects.acount()
+    order.append(await sync_to_async(connections.__getitem__)("default"))
+    if fails:
+        raise ValueError
+
+
+@task  # type: ignore[untyped-decorator]
+async def count_records() -> int:
+    return int(await TaskRecord.objects.acount())
+
+
+@task  # type: ignore[untyped-decorator]
+def count_in_thread() -> int:
+    return int(TaskRecord.objects.count())
 
 
 @task  # type: ignore[untyped-decorator]

@@ -101,6 +101,24 @@ def test_no_thread_keeps_a_connection_to_the_database(configure: Configure, job:
     assert threads.left == []
 
 
+@pytest.mark.parametrize("broken", [jobs.break_database, jobs.break_database_in_coroutine])
+def test_a_connection_to_the_database_that_a_task_has_broken(configure: Configure, work: Work, broken: Any) -> None:
+    """No task after it meets it."""
+    work(configure(results="cache"), concurrency=1)
+    results = [task.enqueue() for task in (jobs.count_records, broken, jobs.count_records, jobs.count_in_thread)]
+    assert [finished(result).status for result in results] == [SUCCESSFUL] * len(results)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_no_coroutine_leaves_a_connection_to_the_database(configure: Configure, work: Work, fails: bool) -> None:
+    work(configure(results="cache"))
+    jobs.order.clear()
+    results = [jobs.look_into_database.enqueue(fails) for _ in range(2)]
+    assert {finished(result).status for result in results} == {FAILED if fails else SUCCESSFUL}
+    assert [known.connection for known in jobs.order] == [None, None]
+    assert jobs.order[0] is not jobs.order[1]
+
+
 def test_without_results(configure: Configure, work: Work) -> None:
     backend = configure(results=None)
     assert not backend.supports_get_result

@@ -15,7 +15,8 @@ from inspect import iscoroutinefunction
 from traceback import format_exception
 from typing import Any, Final, cast
 
-from django.db import close_old_connections
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.db import close_old_connections, connections
 from django.utils import timezone
 
 from harebell.django.framework import base, normalize_json, signals
@@ -90,7 +91,7 @@ class Runner:
             in_thread = _in(asyncio.get_running_loop(), self._threads)
             return cast(_Outcome, await in_thread(_caught, task.func, arguments, own.kwargs))
         try:
-            return await task.func(*arguments, **own.kwargs), None
+            return await _awaited(task.func, arguments, own.kwargs), None
         except BaseException as error:
             this = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and this is not None and this.cancelling():
@@ -149,6 +150,18 @@ def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any
         return loop.run_in_executor(threads, function, *arguments)
 
     return in_thread
+
+
+async def _awaited(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the coroutine gives. It reaches the database from a thread of its own, as a request does under ASGI.
+
+    So no other task meets a connection that this one has broken, or has its own closed while it reads.
+    """
+    async with ThreadSensitiveContext():
+        try:
+            return await function(*arguments, **kwargs)
+        finally:
+            await sync_to_async(connections.close_all)()
 
 
 def _caught(function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any]) -> _Outcome:
