@@ -28,7 +28,9 @@ from harebell.django.framework import InvalidTask, base, exceptions, signals, ta
 from harebell.django.messages import delay_of, message_of
 from harebell.django.models import OutboxTask, TaskRecord
 from harebell.django.topology import Names
+from harebell.django.worker import process
 from harebell.django.worker.running import Runner
+from harebell.testing import EmbeddedBroker
 from tests.django import jobs
 from tests.django.conftest import Configure, Worker, finished, wait_for
 
@@ -781,6 +783,74 @@ def test_the_outbox_while_tasks_have_all_threads(configure: Configure, monkeypat
     finally:
         jobs.gate.set()
         worker.stop()
+
+
+@pytest.mark.parametrize("broker_url", ["harebell"], indirect=True)
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_task_that_takes_longer_than_the_consumer_timeout(
+    configure: Configure, work: Work, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stopping: bool
+) -> None:
+    """Neither it nor what the worker has fetched in advance goes to another worker meanwhile."""
+    asked: list[Any] = []
+    started: Counter[str] = Counter()
+
+    def receive(task_result: Any, **_: Any) -> None:
+        started[task_result.id] += 1
+
+    async def lease_all(channel: Any, real: Any = process._lease_all) -> None:
+        await real(channel)
+        asked.append(channel)
+
+    monkeypatch.setattr(process, "LEASE_SECONDS", 0.02)
+    monkeypatch.setattr(process, "_lease_all", lease_all)
+    jobs.order.clear()
+    jobs.begun.clear()
+    jobs.gate.clear()
+    signals.task_started.connect(receive)
+    with EmbeddedBroker() as broker:
+        backend = configure(url=broker.url, queues=("default",), results="database")
+        worker = Worker(backend, concurrency=1, prefetch=1)
+        try:
+            results = [jobs.wait.enqueue(), jobs.note.enqueue("in advance")]
+            assert jobs.begun.wait(60)
+            if stopping:
+                worker.begin_stop()
+            work(backend)
+            other = connect(broker.url)
+            channel = other.channel()
+            channel.queue_declare("other")
+            channel.publish(b"", "", "other")
+            with channel.consume("other") as deliveries:
+                next(deliveries)
+                before = len(asked)
+                wait_for(lambda: len(asked) >= before + 4)  # each channel has asked for what it has now
+                broker.run(lambda known: known.set_limits(replace(known.node.limits, consumer_timeout=0.5)))
+                with pytest.raises(errors.ConsumerCancelled):  # what is younger than the task is overdue
+                    next(deliveries)
+            other.close()
+            finished(jobs.note.enqueue("by the other worker"))  # which has taken by now what went back
+            jobs.gate.set()
+            assert [(finished(result).status, started[result.id]) for result in results] == [(SUCCESSFUL, 1)] * 2
+            assert "consumes from it again" not in caplog.text
+        finally:
+            signals.task_started.disconnect(receive)
+            jobs.gate.set()
+            worker.stop()
+        backend.close()
+
+
+@pytest.mark.parametrize("broker_url", ["harebell"], indirect=True)
+def test_a_worker_whose_user_may_ask_for_no_more_time(
+    configure: Configure, work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedBroker() as broker:
+        broker.run(lambda known: known.set_permissions("guest", ".*", "tasks.*|amq.default", ".*"))
+        backend = configure(url=broker.url, prefix="tasks")
+        worker = work(backend)
+        assert finished(jobs.add.enqueue(1, 2)).return_value == 3
+        wait_for(lambda: "write to the exchange amq.system" in caplog.text)
+        worker.stop()
+        backend.close()
 
 
 def test_a_stop_drains(configure: Configure, broker_url: str) -> None:

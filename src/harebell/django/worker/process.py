@@ -20,7 +20,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import get_random_string
 
 from harebell import errors
+from harebell.client.channel import Channel
 from harebell.client.messages import Delivery, Message
+from harebell.client.patterns.outbox import is_final
+from harebell.client.servers import HAREBELL
 from harebell.django.backend import TaskBackend
 from harebell.django.framework import task_backends
 from harebell.django.messages import DUE, UnknownTask, delay_of, failed, message_of, read, result_of
@@ -38,6 +41,10 @@ AGAIN_SECONDS: Final = 1.0
 DELETED_SECONDS: Final = 0.1  # before a queue that somebody has deleted is declared again
 UNROUTED_PREFETCH: Final = 50
 FINISHED: Final = ("SUCCESSFUL", "FAILED")
+LEASE_SECONDS: Final = 20.0  # between two requests for more time; the shortest consumer timeout is to be longer
+# How long a lease is: as the consumer timeout that brokers have by default, and much longer than the loop of a worker
+# may be busy with something else.
+LEASE_MS: Final = 1_800_000
 
 
 class WorkerProcess:
@@ -71,6 +78,7 @@ class WorkerProcess:
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._broker: Broker | None = None
+        self._channels: list[Channel] = []  # with deliveries
 
     @property
     def running(self) -> int:
@@ -98,7 +106,7 @@ class WorkerProcess:
         broker = self._broker = await self._connected()
         if broker is None:
             return
-        relaying = asyncio.create_task(self._relay())
+        relaying, keeping = asyncio.create_task(self._relay()), asyncio.create_task(self._keep_deliveries(broker))
         try:
             slots = asyncio.Semaphore(self._concurrency)
             self._read_queues(broker, slots)
@@ -121,7 +129,7 @@ class WorkerProcess:
             for task in done - {stopping}:
                 task.result()
         finally:
-            for task in [*self._tasks, relaying]:
+            for task in [*self._tasks, relaying, keeping]:
                 task.cancel()
             await broker.close()
             for threads in (self._threads, self._relay_thread):
@@ -181,6 +189,7 @@ class WorkerProcess:
     ) -> None:
         """Give the deliveries of a queue to `take`, until cancelled. A queue that is deleted is declared again."""
         channel = await broker.connection.channel()
+        self._channels.append(channel)
         while True:
             await declare()
             consumer = channel.consume(queue, prefetch=prefetch)
@@ -196,12 +205,40 @@ class WorkerProcess:
                             delivery.nack(requeue=True)
                         raise
             except (errors.ConsumerCancelled, errors.NotFound) as error:
-                logger.warning("queue %s was deleted, and is declared again: %s", queue, error)
+                logger.warning("the worker declares queue %s and consumes from it again: %s", queue, error)
                 broker.forget()
             finally:
                 self._consuming.discard(queue)
                 await consumer.cancel()  # what was prefetched goes back
             await asyncio.sleep(DELETED_SECONDS)
+
+    async def _keep_deliveries(self, broker: Broker) -> None:
+        """Have the broker leave this worker what it has, however long a task runs or waits for a free slot.
+
+        Without leases a broker takes it back after its consumer timeout, and the tasks run twice at a time.
+        """
+        if broker.product != HAREBELL or not await self._may_lease(broker):
+            return
+        while True:
+            await asyncio.sleep(LEASE_SECONDS)
+            for channel in self._channels:
+                with suppress(errors.HarebellError):  # a channel that is lost has no deliveries any more
+                    await _lease_all(channel)
+
+    async def _may_lease(self, broker: Broker) -> bool:
+        """Whether the broker grants leases. A refusal costs the channel, so one without deliveries asks first."""
+        try:
+            async with broker.connection.channel() as channel:
+                await channel.confirm_select()
+                await _lease_all(channel)
+        except errors.HarebellError as error:  # a lost connection comes back
+            if is_final(error):
+                logger.warning(
+                    "tasks that take longer than the consumer timeout may run twice: "
+                    "permit the worker's user to write to the exchange amq.system: %s", error,
+                )  # fmt: skip
+                return False
+        return True
 
     async def _process(self, broker: Broker, delivery: Delivery, slots: asyncio.Semaphore) -> None:
         try:
@@ -226,8 +263,8 @@ class WorkerProcess:
                 delivery.nack(requeue=True)
             else:
                 delivery.ack()
-        except errors.HarebellError:
-            pass  # its connection was lost: it is delivered again
+        except errors.HarebellError as error:  # its channel or its connection was lost
+            logger.warning("a task could not be acknowledged, and is delivered again: %s", error)
 
     async def _publish_again(self, broker: Broker, delivery: Delivery) -> None:
         try:
@@ -314,6 +351,12 @@ class WorkerProcess:
                 logger.exception("the database cannot be looked at")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), RELAY_SECONDS)
+
+
+async def _lease_all(channel: Channel) -> None:
+    """Ask Harebell for more time for all deliveries of a channel."""
+    request = Message(b"", headers={"delivery_tag": 0, "multiple": True, "timeout": LEASE_MS})
+    await channel.publish(request, "amq.system", "amq.lease")
 
 
 def _numbers(delivery: Delivery) -> tuple[int, int, int]:
