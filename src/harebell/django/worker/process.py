@@ -40,6 +40,7 @@ RELAY_SECONDS: Final = 5.0  # between two looks into the outbox, and at old resu
 AGAIN_SECONDS: Final = 1.0
 DELETED_SECONDS: Final = 0.1  # before a queue that somebody has deleted is declared again
 UNROUTED_PREFETCH: Final = 50
+CLEAN_UP_SECONDS: Final = 1.0  # in which coroutines that are cut off leave their blocks; one may wait for a thread
 FINISHED: Final = ("SUCCESSFUL", "FAILED")
 LEASE_SECONDS: Final = 20.0  # between two requests for more time; the shortest consumer timeout is to be longer
 # How long a lease is: as the consumer timeout that brokers have by default, and much longer than the loop of a worker
@@ -57,6 +58,7 @@ class WorkerProcess:
     counts       how many tasks succeeded, failed, are tried again, could not be understood; how many were published
                  again because they had reached no queue
     running      how many run now
+    cut_off      how many still ran when the drain was over; they are delivered again
     is_ready     it is connected, and consumes from each of its queues
     """
 
@@ -71,6 +73,7 @@ class WorkerProcess:
         self.worker_id = f"{socket.gethostname()}.{os.getpid()}.{get_random_string(6)}"[:64]
         self._runners: dict[Options, Runner] = {}
         self.counts: Counter[str] = Counter()
+        self.cut_off = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._readers: set[asyncio.Task[None]] = set()
         self._reading = 0  # how many of the Django queues have a reader
@@ -126,11 +129,14 @@ class WorkerProcess:
                 task.cancel()
             await asyncio.gather(*self._readers, return_exceptions=True)
             await asyncio.wait([*self._tasks, relaying], timeout=drain)
+            self.cut_off = len(self._tasks)
             for task in done - {stopping}:
                 task.result()
         finally:
             for task in [*self._tasks, relaying, keeping]:
                 task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=CLEAN_UP_SECONDS)
             await broker.close()
             for threads in (self._threads, self._relay_thread):
                 threads.shutdown(wait=False, cancel_futures=True)

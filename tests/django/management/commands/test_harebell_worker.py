@@ -50,13 +50,27 @@ subprocess.Popen = Popen
 """
 
 BLOCKED = """
-import time
+import asyncio, os, time
+from asgiref.sync import sync_to_async
 from harebell.django.framework import base
 
 @base.task
 def do():
     open({begun!r}, "w").close()
     time.sleep(3600)
+
+@base.task
+async def wait():
+    open({begun!r}, "w").close()
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        os.rename({begun!r}, {begun!r} + ".left")
+
+@base.task
+async def wait_for_thread():
+    open({begun!r}, "w").close()
+    await sync_to_async(time.sleep)(3600)
 """
 
 VERSION = """
@@ -165,8 +179,9 @@ def test_several_processes_without_a_broker_are_not_well(tmp_path: Path) -> None
             worker.wait()
 
 
-def test_a_drain_ends_in_its_time(configure: Configure, broker_url: str, tmp_path: Path) -> None:
-    """A thread that runs a task outlives the drain: the process ends, as the task is delivered again."""
+@pytest.mark.parametrize("task", ["do", "wait", "wait_for_thread"])
+def test_a_drain_ends_in_its_time(configure: Configure, broker_url: str, tmp_path: Path, task: str) -> None:
+    """What runs a task outlives the drain: the process ends, and says so, as the task is delivered again."""
     backend, begun = configure(url=broker_url, results=None), tmp_path / "begun"
     (tmp_path / "settings.py").write_text(kills.SETTINGS.format(url=broker_url, prefix=backend.settings.prefix))
     (tmp_path / "manage.py").write_text(kills.MANAGE)
@@ -174,10 +189,11 @@ def test_a_drain_ends_in_its_time(configure: Configure, broker_url: str, tmp_pat
     command = [sys.executable, "manage.py", "harebell_worker", "--drain", "0.1"]
     worker = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"})
     try:
-        backend.publisher.publish({**record_of(backend._new(jobs.note, (), {})), "task": "tasks.do"})
+        backend.publisher.publish({**record_of(backend._new(jobs.note, (), {})), "task": f"tasks.{task}"})
         wait_for(begun.exists)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 1
+        assert (tmp_path / "begun.left").exists() == (task == "wait")
     finally:
         worker.kill()
         worker.wait()

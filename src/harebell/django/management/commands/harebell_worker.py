@@ -86,11 +86,14 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def _work(self, options: dict[str, Any]) -> None:
         try:
-            asyncio.run(self._run(options))
+            cut_off = asyncio.run(self._run(options))
         except KeyboardInterrupt:
             sys.exit(130)
+        if cut_off:
+            sys.exit(1)
 
-    async def _run(self, options: dict[str, Any]) -> None:
+    async def _run(self, options: dict[str, Any]) -> int:
+        """Work until a stop; how many tasks were cut off by the end of the drain."""
         backend: TaskBackend = task_backends[options["backend"]]
         queues = self._queues(backend, options)
         worker = WorkerProcess(backend, queues, options["threads"], options["prefetch"])
@@ -119,8 +122,9 @@ class Command(BaseCommand):  # type: ignore[misc]
             parent.cancel()
             if health is not None:
                 health.close()
-        if worker.threads_running:
-            os._exit(1)  # a thread cannot be ended, and the interpreter would wait for it
+        if worker.threads_running or worker.running:
+            os._exit(1)  # a thread cannot be ended, and the interpreter, or a coroutine, would wait for it
+        return worker.cut_off
 
     def _health(self, options: dict[str, Any], state: Any) -> Health | None:
         if not options["health"]:
