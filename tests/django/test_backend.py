@@ -839,6 +839,29 @@ def test_a_task_that_takes_longer_than_the_consumer_timeout(
         backend.close()
 
 
+@pytest.mark.parametrize("results", ["cache", "database"])
+def test_an_attempt_that_was_killed_is_remembered(
+    configure: Configure, work: Work, broker_url: str, results: str
+) -> None:
+    """The result shows the worker of each attempt, the errors of those that ended, and when the first one began."""
+    backend = configure(results=results, queues=("default",))
+    result = jobs.fail.enqueue(2)
+    began = timezone.now() - timedelta(hours=1)
+    known = backend.results.get(result.id)
+    killed = {"status": "RUNNING", "worker_ids": ["a", "b"], "errors": [["builtins.ValueError", "of a"]]}
+    backend.results.save({**known, **killed, "started_at": began.isoformat()})
+    with connect(broker_url) as amqp, amqp.channel() as channel:
+        wait_for(lambda: channel.message_count(Names(backend.settings.prefix).queue("default")) == 1)
+        delivery = channel.get(Names(backend.settings.prefix).queue("default"))
+        assert delivery is not None
+        delivery.nack(requeue=True)
+    worker = work(backend)
+    assert finished(result).return_value == "after 3"
+    assert result.worker_ids == ["a", "b", worker.process.worker_id]
+    assert [error.traceback for error in result.errors] == ["of a"]
+    assert result.started_at == began < result.last_attempted_at
+
+
 @pytest.mark.parametrize("broker_url", ["harebell"], indirect=True)
 def test_a_worker_whose_user_may_ask_for_no_more_time(
     configure: Configure, work: Work, caplog: pytest.LogCaptureFixture

@@ -42,6 +42,7 @@ DELETED_SECONDS: Final = 0.1  # before a queue that somebody has deleted is decl
 UNROUTED_PREFETCH: Final = 50
 CLEAN_UP_SECONDS: Final = 1.0  # in which coroutines that are cut off leave their blocks; one may wait for a thread
 FINISHED: Final = ("SUCCESSFUL", "FAILED")
+OF_ATTEMPTS: Final = ("worker_ids", "errors", "started_at", "last_attempted_at")
 LEASE_SECONDS: Final = 20.0  # between two requests for more time; the shortest consumer timeout is to be longer
 # How long a lease is: as the consumer timeout that brokers have by default, and much longer than the loop of a worker
 # may be busy with something else.
@@ -295,8 +296,10 @@ class WorkerProcess:
         if due > 0 and attempt == 1:  # the ladder of delays ends before it
             await broker.publish(record, delay=min(due, MAX_DELAY), waits=waits + 1)
             return
-        if delivery.redelivered and await self._is_finished(runner, record["id"]):
-            return  # the process that ran it could not acknowledge it any more
+        if delivery.redelivered and (known := await self._known(runner, record["id"])) is not None:
+            if known["status"] in FINISHED:
+                return  # the process that ran it could not acknowledge it any more
+            result = result_of({**record, **{name: known[name] for name in OF_ATTEMPTS}})  # one may have been killed
         record = await runner.run(result, attempt)
         if record["status"] == "READY":
             self.counts["tried again"] += 1
@@ -323,9 +326,11 @@ class WorkerProcess:
             self._runners[backend.settings] = Runner(backend, self._threads, self.worker_id)
         return self._runners[backend.settings]
 
-    async def _is_finished(self, runner: Runner, id: str) -> bool:
-        known = await asyncio.get_running_loop().run_in_executor(self._threads, call, runner.results.get, [id])
-        return known is not None and known["status"] in FINISHED
+    async def _known(self, runner: Runner, id: str) -> dict[str, Any] | None:
+        """What is kept of a task that was delivered before."""
+        loop = asyncio.get_running_loop()
+        known: dict[str, Any] | None = await loop.run_in_executor(self._threads, call, runner.results.get, [id])
+        return known
 
     async def _unreadable(self, broker: Broker, delivery: Delivery, error: Exception) -> None:
         """A message that is no task of this program: it is set aside, and its result says why."""
