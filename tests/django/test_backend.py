@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.cache import caches
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
@@ -27,6 +28,8 @@ from harebell.django import outbox, publishing, topology
 from harebell.django.framework import InvalidTask, base, exceptions, signals, task_backends
 from harebell.django.messages import delay_of, message_of
 from harebell.django.models import OutboxTask, TaskRecord
+from harebell.django.options import Options
+from harebell.django.results import CacheResults
 from harebell.django.topology import Names
 from harebell.django.worker import process
 from harebell.django.worker.running import Runner
@@ -675,6 +678,31 @@ def test_a_task_that_cannot_be_enqueued_is_not_waited_for(configure: Configure) 
     with pytest.raises(errors.ConnectionLost):
         jobs.add.enqueue(1, 2)
     assert [record.status for record in TaskRecord.objects.all()] == ["FAILED"]
+
+
+@pytest.mark.parametrize(
+    ("status", "due", "failures", "longer"),
+    [
+        ("READY", None, 0, 0),
+        ("READY", -1000, 0, 0),
+        ("READY", 1000, 0, 1000),
+        ("READY", None, 1, 10),
+        ("READY", -1000, 3, 40),
+        ("READY", None, 1000, 3600),
+        ("RUNNING", None, 2, 20),
+        ("SUCCESSFUL", 1000, 2, 0),
+        ("FAILED", -1000, 2, 0),
+    ],
+)
+def test_a_result_in_a_cache_outlives_the_wait_of_its_task(
+    monkeypatch: pytest.MonkeyPatch, status: str, due: int | None, failures: int, longer: int
+) -> None:
+    kept: list[float] = []
+    monkeypatch.setattr(caches["default"], "set", lambda key, text, seconds: kept.append(seconds))
+    run_after = None if due is None else (timezone.now() + timedelta(seconds=due)).isoformat()
+    record = {"id": "x", "status": status, "run_after": run_after, "errors": [["builtins.ValueError", ""]] * failures}
+    CacheResults(Options(result_ttl=60)).save(record)
+    assert kept == [pytest.approx(60 + longer, abs=5)]
 
 
 def test_old_results_are_deleted(configure: Configure, work: Work) -> None:

@@ -32,7 +32,7 @@ class Options:
                      "outbox": it is a row of the transaction, which is published after it, by this process or a worker
     results          where results are kept: "cache", "database", or None for nowhere
     cache            the alias of the cache
-    result_ttl       seconds that a result is kept
+    result_ttl       seconds that a result is kept; in a cache those that its task waits to be due come on top
     attempts         how often a task is tried that raises an exception
     backoff          seconds before the second attempt; twice as many before each further one
     backoff_max      seconds between two attempts at most

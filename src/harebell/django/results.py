@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from harebell.django.messages import delay_of
 from harebell.django.options import Options
 
 __all__ = ["Results", "results_of"]
@@ -34,10 +35,18 @@ class CacheResults:
 
         self._cache = caches[options.cache]
         self._prefix = f"{CACHE_KEY}.{options.prefix}"
-        self._ttl = options.result_ttl
+        self._options = options
 
     def save(self, record: dict[str, Any]) -> None:
-        self._cache.set(f"{self._prefix}.{record['id']}", json.dumps(record), self._ttl)
+        self._cache.set(f"{self._prefix}.{record['id']}", json.dumps(record), self._seconds(record))
+
+    def _seconds(self, record: dict[str, Any]) -> float:
+        """How long a record is kept: longer by the time that its task waits to be due, or for its next attempt."""
+        seconds = self._options.result_ttl
+        if record["status"] in FINISHED:
+            return seconds
+        seconds += max(0.0, delay_of(record))
+        return seconds + self._options.delay(len(record["errors"])) if record["errors"] else seconds
 
     def get(self, id: str) -> dict[str, Any] | None:
         text = self._cache.get(f"{self._prefix}.{id}")
