@@ -73,6 +73,13 @@ async def wait_for_thread():
     await sync_to_async(time.sleep)(3600)
 """
 
+CALL = """
+import django
+from django.core.management import call_command
+django.setup()
+call_command("harebell_worker", processes=2, queues="default", drain=3600)
+"""
+
 VERSION = """
 from harebell.django.framework import base
 
@@ -108,6 +115,13 @@ def test_wrong_arguments(configure: Configure, arguments: list[str], text: str) 
     with pytest.raises(CommandError) as caught:
         call_command("harebell_worker", *arguments)
     assert text in str(caught.value)
+
+
+def test_several_processes_of_settings_in_no_module(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure()
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE", raising=False)
+    with pytest.raises(CommandError, match=r"processes=2: .*: set DJANGO_SETTINGS_MODULE"):
+        call_command("harebell_worker", processes=2)
 
 
 def test_embedded_needs_no_worker(configure: Configure) -> None:
@@ -212,20 +226,24 @@ def test_a_stop_while_a_process_is_being_started(broker_url: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("stops", [1, 2])
+@pytest.mark.parametrize(
+    "arguments", [["-m", "django", "harebell_worker", "--processes", "2"], ["call.py", "an", "argument"]]
+)
 def test_several_processes_without_a_manage_py(
-    configure: Configure, broker_url: str, tmp_path: Path, stops: int
+    configure: Configure, broker_url: str, tmp_path: Path, stops: int, arguments: list[str]
 ) -> None:
-    """Each runs as the first one was started, and is told of each stop: the second ends a task that runs."""
+    """Each runs as the first one was started, or called, and is told of each stop: the second ends a task that runs."""
     backend, begun = configure(url=broker_url, results=None), tmp_path / "begun"
     (tmp_path / "settings.py").write_text(kills.SETTINGS.format(url=broker_url, prefix=backend.settings.prefix))
     (tmp_path / "tasks.py").write_text(BLOCKED.format(begun=str(begun)))
-    command = [sys.executable, "-m", "django", "harebell_worker", "--processes", "2"]
+    (tmp_path / "call.py").write_text(CALL)
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "DJANGO_SETTINGS_MODULE": "settings"}
+    command = [sys.executable, *arguments]
     worker = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
     assert worker.stderr is not None
     try:
         for _ in range(2):
-            assert worker.stderr.readline().startswith("worker ")
+            assert worker.stderr.readline().endswith(": queues default\n")
         if stops == 2:
             backend.publisher.publish({**record_of(backend._new(jobs.note, (), {})), "task": "tasks.do"})
             wait_for(begun.exists)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
@@ -21,6 +22,7 @@ from harebell.django.worker.health import Health, free_port, state_of_all
 from harebell.django.worker.process import WorkerProcess
 
 RESTART_SECONDS: Final = 1.0  # before a process that has died is replaced
+OF_ONE: Final = ("backend", "queues", "threads", "prefetch", "drain")  # options of each of several processes
 PARENT: Final = "HAREBELL_WORKER_PARENT"  # the process that has started this one
 
 
@@ -28,6 +30,8 @@ class Command(BaseCommand):  # type: ignore[misc]
     help = (
         "Runs tasks that were enqueued with harebell.django.TaskBackend. SIGTERM and Ctrl-C drain, a second one ends."
     )
+
+    _from_command_line = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--backend", default="default", help="The alias in TASKS.")
@@ -38,6 +42,10 @@ class Command(BaseCommand):  # type: ignore[misc]
         parser.add_argument("--drain", type=float, help="Seconds to finish after a stop; else no limit.")
         parser.add_argument("--reload", action="store_true", help="Restart when the program's code changes.")
         parser.add_argument("--health", help="Address for HTTP probes: PORT or HOST:PORT.")
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self._from_command_line = True
+        super().run_from_argv(argv)
 
     def handle(self, **options: Any) -> None:
         self._check(options)
@@ -137,10 +145,26 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     # -- several processes -------------------------------------------------------------------------------------------
 
+    def _command(self, options: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+        """What starts one process, and the variables that it needs.
+
+        As this process was started, by a manage.py of the program's own; but a program that calls this command was
+        started to do something else.
+        """
+        if self._from_command_line:
+            return [*autoreload.get_child_arguments(), "--processes=1"], {}  # of two options of a name the last counts
+        if "DJANGO_SETTINGS_MODULE" not in os.environ:
+            raise CommandError(
+                f"processes={options['processes']}: each needs the settings, and those of this process are in no "
+                "module: set DJANGO_SETTINGS_MODULE, or leave out processes"
+            )
+        given = [f"--{name}={options[name]}" for name in OF_ONE if options[name] is not None]
+        command = [sys.executable, "-m", "django", "harebell_worker", *given]
+        return command, {"PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in sys.path)}
+
     def _supervise(self, options: dict[str, Any]) -> None:
         """Run as many processes, replace those that die, and end them together."""
-        # Of several options of a name the last ones count.
-        command = [*autoreload.get_child_arguments(), "--processes=1"]
+        command, path = self._command(options)
         processes: dict[subprocess.Popen[bytes], int] = {}  # how many stops each was told
         ports: dict[subprocess.Popen[bytes], int] = {}  # of the health of each
         stops = 0
@@ -156,7 +180,7 @@ class Command(BaseCommand):  # type: ignore[misc]
             while not stops or processes:
                 while not stops and len(processes) < options["processes"]:
                     # In a group of its own: Ctrl-C reaches this process alone, which tells the others.
-                    environment = {**os.environ, PARENT: str(os.getpid())}
+                    environment = {**os.environ, **path, PARENT: str(os.getpid())}
                     port = free_port() if health is not None else None
                     own = "--health=" if port is None else f"--health=127.0.0.1:{port}"
                     process = subprocess.Popen([*command, own], start_new_session=True, env=environment)
