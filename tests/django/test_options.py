@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.test import override_settings
 
 import tests.django.conftest  # noqa: F401  Django has to be set up
 from harebell.django.options import Options
@@ -22,6 +24,10 @@ from harebell.django.options import Options
         ({"prefix": "a:b"}, "prefix='a:b'"),
         ({"enqueue": "later"}, "one of 'commit', 'now', 'outbox'"),
         ({"results": "redis"}, "one of None, 'cache', 'database'"),
+        ({"cache": "nope"}, "cache='nope': an alias in CACHES, which has 'default', is needed"),
+        ({"cache": 3}, "cache=3: an alias in CACHES"),
+        ({"cache": 3, "results": None}, "cache=3: an alias in CACHES"),
+        ({"cache": ["default"]}, "cache=['default']: an alias in CACHES"),
         ({"attempts": 0}, "a whole number from 1"),
         ({"attempts": True}, "a whole number from 1"),
         ({"priority_levels": 500}, "to 201"),
@@ -33,6 +39,14 @@ def test_wrong_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ImproperlyConfigured) as caught:
         Options.of(options)
     assert text in str(caught.value)
+    params = {"BACKEND": "harebell.django.TaskBackend", "OPTIONS": options}
+    with override_settings(TASKS={"default": params}), pytest.raises(ImproperlyConfigured) as caught:
+        call_command("check")
+    assert text in str(caught.value)
+
+
+def test_a_cache_that_is_not_used_need_not_be_there() -> None:
+    assert Options(cache="nope", results="database").cache == "nope"
 
 
 def test_priorities_and_delays() -> None:

@@ -4,8 +4,9 @@
 
 `backend` takes tasks from programs; `messages` turns them into messages and back; `topology` names and declares what is
 on the broker, delays included; `publishing` is a process's connection for publishing. `results` keeps results in a
-cache or the database, `outbox` keeps tasks in the database until they are published. `worker` runs tasks, and
-`manage.py harebell_worker` runs workers. Only `framework` knows whether Django or django-tasks has the Tasks framework.
+cache or the database, `outbox` keeps tasks in the database until they are published, `commits` knows what is published
+after the same commit. `worker` runs tasks, and `manage.py harebell_worker` runs workers. Only `framework` knows whether
+Django or django-tasks has the Tasks framework.
 """
 
 from __future__ import annotations

@@ -12,3 +12,6 @@ class HarebellConfig(AppConfig):  # type: ignore[misc]
     label = "harebell"
     verbose_name = "Harebell"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from harebell.django import framework  # noqa: F401  `manage.py check` looks at TASKS then

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from harebell.client.url import parse_url
@@ -67,6 +68,8 @@ class Options:
         for name, allowed in (("enqueue", ENQUEUE), ("results", RESULTS)):
             if getattr(self, name) not in allowed:
                 raise _wrong(name, getattr(self, name), f"one of {', '.join(map(repr, allowed))}")
+        if not isinstance(self.cache, str) or (self.results == "cache" and self.cache not in settings.CACHES):
+            raise _wrong("cache", self.cache, f"an alias in CACHES, which has {', '.join(map(repr, settings.CACHES))},")
         for name, least, most in (("attempts", 1, 1000), ("priority_levels", 1, MAX_LEVELS)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
