@@ -311,7 +311,8 @@ class ChannelClosed(HarebellError):
 
 
 class ConsumerCancelled(HarebellError):
-    """The broker ended a consumer with basic.cancel: its queue was deleted, or has moved."""
+    """The broker ended a consumer with basic.cancel: its queue was deleted, or has moved. Or its program is ending, and
+    no thread can call its handler any more."""
 
 
 class HandlerFailed(HarebellError):

@@ -10,7 +10,6 @@ import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar, TypeVarTuple
@@ -27,16 +26,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-def in_a_thread(
-    io: IoThread, function: Callable[[*Ts], T | Awaitable[T]], threads: Executor | None = None
-) -> Callable[[*Ts], Awaitable[T]]:
-    """The same function, for the asyncio client: a call of it holds up no connection.
-
-    threads  on which it is called; those of the loop when left out
-    """
+def in_a_thread(io: IoThread, function: Callable[[*Ts], T | Awaitable[T]]) -> Callable[[*Ts], Awaitable[T]]:
+    """The same function, for the asyncio client: a call of it holds up no connection."""
 
     async def ask(*args: *Ts) -> T:
-        given = await io.loop.run_in_executor(threads, call_contained, function, *args)
+        given = await io.loop.run_in_executor(None, call_contained, function, *args)
         return await result_contained(given) if inspect.isawaitable(given) else given
 
     return ask

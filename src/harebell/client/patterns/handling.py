@@ -23,6 +23,7 @@ __all__ = [
     "BatchHandling",
     "Handler",
     "Handling",
+    "NotCalled",
     "OneHandling",
     "Unreadable",
     "own_error",
@@ -40,6 +41,13 @@ def own_error(error: BaseException) -> BaseException:
     if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
         return RuntimeError(f"the handler was cancelled: {error!r}")
     return error
+
+
+class NotCalled(BaseException):
+    """The handler was not called, and cannot be called any more: messages go back, and the consumer ends.
+
+    It is no Exception: a hook that goes on after any of those would have the message acknowledged.
+    """
 
 
 class Unreadable(errors.UndecodableBody):

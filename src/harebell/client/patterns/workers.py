@@ -21,7 +21,8 @@ Rules:
    outage orphaned is given to `on_orphan`, and comes again.
 3. What ends the consumer ends the `async with` block too, as with a TaskGroup: its body is cancelled, and the block
    raises the reason. A close of the program's own is no such reason: `wait` returns, and the body goes on.
-4. `stop` is graceful: no new messages; messages that no handler has go back; handlers finish, or are cancelled after
+4. A message whose handler cannot be called goes back, and so do those after it: that is no failure of the handler.
+5. `stop` is graceful: no new messages; messages that no handler has go back; handlers finish, or are cancelled after
    the grace, and their messages go back, too. A caller of `stop` that is cancelled ends the grace.
 
 The worker tasks share one reader (`reader`). How a handler is called: `handling`; what becomes of a message:
@@ -45,7 +46,7 @@ from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.patterns.batches import Batches, Filling
 from harebell.client.patterns.codec import Codec
-from harebell.client.patterns.handling import BatchHandling, Handler, OneHandling, own_error
+from harebell.client.patterns.handling import BatchHandling, Handler, NotCalled, OneHandling, own_error
 from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader, Setup
 from harebell.client.patterns.settlements import OneByOne, Settlements
@@ -196,6 +197,11 @@ class Workers:
         failure = None if task.cancelled() else task.exception()
         if failure is None or self._failure is not None:
             return
+        if isinstance(failure, NotCalled):
+            failure = errors.ConsumerCancelled(
+                f"the consumer of queue {self._queue!r} has ended, and what no handler had is back in the "
+                f"queue: {failure}; wait for the consumer, or stop it, before the program ends"
+            )
         self._failure = failure
         if isinstance(failure, errors.HandlerFailed):
             self._connection.recovery.emit(e.ConsumerEnded(self._queue, self._reader.tag, failure))

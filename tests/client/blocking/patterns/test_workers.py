@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -323,6 +325,110 @@ def test_an_interrupt_ends_a_wait_and_gives_back_what_is_in_process(blocking: Co
     assert left(blocking, queue, 1) == [b"0"]  # while the handler goes on
     go_on.set()
     thread.join(60)
+
+
+def interrupt_in_the_block(workers: Any) -> None:
+    with workers:
+        raise KeyboardInterrupt
+
+
+def interrupt_at_the_start(workers: Any) -> None:
+    workers.start()
+    workers._leave()  # as when the interrupt comes just before `start` returns
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("interrupt", [interrupt_in_the_block, interrupt_at_the_start])
+def test_an_interrupt_loses_no_message(
+    blocking: Connection, queue: str, caplog: pytest.LogCaptureFixture, interrupt: Callable[[Any], None]
+) -> None:
+    calls = Calls()
+    bodies = fill(blocking, queue, 500)
+    for _ in range(10):
+        workers = blocking.consume(queue, calls.add, workers=2)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt(workers)
+        eventually(lambda workers=workers: workers.stopped)  # type: ignore[misc]
+    with blocking.channel() as channel:
+        eventually(lambda: channel.queue_inspect(queue).consumer_count == 0)
+        eventually(lambda: channel.queue_inspect(queue).message_count + len(calls.batches) >= 500)
+        ready = channel.queue_inspect(queue).message_count
+    assert {*calls.messages(0), *left(blocking, queue, ready)} == set(bodies)
+    assert "dropped" not in caplog.text
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "consume": lambda connection, queue, handle: connection.consume(queue, handle, workers=1),
+    "with a codec": lambda connection, queue, handle: connection.consume(
+        queue, lambda value, delivery: handle(delivery), workers=1, codec=harebell.JSON[int]()
+    ),
+    "given up at once": lambda connection, queue, handle: connection.consume(queue, handle, workers=1, max_failures=1),
+    "dead letters": lambda connection, queue, handle: connection.consume(
+        queue, handle, workers=1, retry=harebell.Retry(delays=(1, 2), by="broker")
+    ),
+    "batches": lambda connection, queue, handle: connection.consume(
+        queue, lambda batch: handle(*batch), batch=1, within=600
+    ),
+    "larger batches": lambda connection, queue, handle: connection.consume(
+        queue, lambda batch: handle(*batch), batch=5, within=600
+    ),
+    "serve": lambda connection, queue, handle: connection.serve(queue, handle, workers=1),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_no_thread_can_process_goes_back(blocking: Connection, queue: str, way: str) -> None:
+    calls = Calls()
+    bodies = fill(blocking, queue, 10)
+
+    def handle(*deliveries: Delivery) -> None:
+        calls.add(*deliveries)
+        workers._threads.shutdown(wait=False)
+
+    workers = WAYS[way](blocking, queue, handle)
+    with pytest.raises(errors.ConsumerCancelled, match=r"back in the queue: cannot schedule new futures"):
+        workers.run()
+    (processed,) = calls.batches
+    assert processed + left(blocking, queue, 10 - len(processed)) == bodies
+
+
+ENDING = """
+import os, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from harebell import blocking
+
+url, queue, way = sys.argv[1:]
+connection, begun, others = blocking.connect(url), threading.Event(), ThreadPoolExecutor(1)
+
+def handle(delivery):
+    os.write(1, delivery.body + b"\\n")
+    begun.set()
+    try:
+        while True:
+            others.submit(int).result()
+    except RuntimeError:
+        pass  # the interpreter is ending: no thread takes anything more
+
+consumer = connection.consume(queue, handle, workers=4) if way == "consume" else connection.serve(queue, handle)
+consumer.start()
+begun.wait(60)
+"""
+
+
+@pytest.mark.parametrize("way", ["consume", "serve"])
+def test_the_end_of_a_program_loses_no_message(blocking: Connection, queue: str, broker_url: str, way: str) -> None:
+    bodies = fill(blocking, queue, 300)
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING, broker_url, queue, way],
+        capture_output=True, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    processed = ended.stdout.split()
+    with blocking.channel() as channel:
+        eventually(lambda: channel.queue_inspect(queue).consumer_count == 0)
+        eventually(lambda: channel.queue_inspect(queue).message_count + len(processed) >= 300)
+        ready = channel.queue_inspect(queue).message_count
+    assert {*processed, *left(blocking, queue, ready)} == set(bodies)
+    assert ended.stderr == b""
 
 
 def test_an_interrupt_ends_an_iteration(blocking: Connection, queue: str) -> None:

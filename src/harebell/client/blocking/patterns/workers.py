@@ -20,7 +20,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, TypeVarTuple
 
@@ -30,11 +30,11 @@ from harebell.client.blocking.channel import Channel
 from harebell.client.blocking.docs import documented_by
 from harebell.client.blocking.settler import Settler
 from harebell.client.blocking.thread import IoThread
-from harebell.client.callbacks import check_plain
+from harebell.client.callbacks import call_contained, check_plain
 from harebell.client.channel import Channel as AsyncChannel
 from harebell.client.patterns import workers as asyncio_api
 from harebell.client.patterns.codec import Codec, check_codec
-from harebell.client.patterns.handling import value_of, values_of
+from harebell.client.patterns.handling import NotCalled, value_of, values_of
 from harebell.client.patterns.reader import Setup
 from harebell.client.patterns.settlements import OneByOne
 
@@ -54,6 +54,19 @@ class InThreads:
 
     def _settler(self, channel: AsyncChannel) -> OneByOne:
         return OneByOne(channel, Settler(self.io, channel))
+
+
+def on_threads(io: IoThread, threads: Executor, handler: Callable[[Any], object]) -> Callable[[Any], Awaitable[object]]:
+    """The handler for the asyncio consumer, called on one of these threads. NotCalled once they call nothing more."""
+
+    async def call(given: Any) -> object:
+        try:
+            called = io.loop.run_in_executor(threads, call_contained, handler, given)
+        except RuntimeError as error:  # they have ended, or the interpreter is ending
+            raise NotCalled(str(error)) from error
+        return await called
+
+    return call
 
 
 class _Workers(InThreads, asyncio_api.Workers): ...
@@ -126,7 +139,7 @@ class Workers:
             return answer(result)
 
         with io.turn:
-            self._inner = make(in_a_thread(io, self._own(work), pool), self._own)
+            self._inner = make(on_threads(io, pool, self._own(work)), self._own)
 
     def _own(self, function: Callable[[*Ts], T], /) -> Callable[[*Ts], T]:
         here = self._here
@@ -187,8 +200,9 @@ class Workers:
     def _leave(self) -> None:
         """End it without waiting, for an interrupted program: what is in process goes back."""
         with self._io.turn:
-            self._io.loop.create_task(self._inner.stop(grace=0))
-        self._threads.shutdown(wait=False)
+            ending = self._io.loop.create_task(self._inner.stop(grace=0))
+            # Not before: until then a message may still need a thread.
+            ending.add_done_callback(lambda ended: self._threads.shutdown(wait=False))
 
     def __enter__(self) -> Self:
         return self.start()
