@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -31,6 +33,42 @@ def test_the_kinds_of_bytes_arrive_as_bytes() -> None:
         serializer = serializer_of(name, None)
         for value in (b"x", bytearray(b"x"), memoryview(b"x")):
             assert serializer.loads(serializer.dumps({"type": value})) == {"type": b"x"}, name
+
+
+class Running(dict[str, Any]):
+    """A dict that runs code while it is written, as a QueryDict does."""
+
+    def __init__(self, values: dict[str, Any], runs: Callable[[], object]) -> None:
+        super().__init__(values)
+        self.runs = runs
+
+    def items(self) -> Any:
+        for item in super().items():
+            self.runs()
+            yield item
+
+
+def here(function: Callable[[], object]) -> object:
+    return function()
+
+
+def in_another_thread(function: Callable[[], object]) -> object:
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(function).result(60)
+
+
+@pytest.mark.parametrize("call", [here, in_another_thread])
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_message_is_written_in_the_midst_of_another(
+    format: str, keys: list[str | bytes] | None, call: Callable[[Callable[[], object]], object]
+) -> None:
+    serializer = serializer_of(format, keys)
+    inner, bodies = {"type": "inner", "list": [1, b"x"]}, list[bytes]()
+    values = {"a": 1, "b": {"c": "d"}}
+    outer = {"type": "outer", "get": Running(values, lambda: call(lambda: bodies.append(serializer.dumps(inner))))}
+    assert serializer.loads(serializer.dumps(outer)) == {"type": "outer", "get": values}
+    assert [serializer.loads(body) for body in bodies] == [inner] * len(values)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,12 @@ class MessagePack:
                 "the msgpack serializer needs the package msgpack: pip install 'harebell[channels]', or say "
                 'serializer="json"'
             ) from None
-        self.dumps: Callable[[ChannelMessage], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+        self._packb: Callable[[ChannelMessage], bytes] = msgpack.packb
         self._unpackb = msgpack.unpackb
+
+    def dumps(self, message: ChannelMessage) -> bytes:
+        # No Packer is kept: a message may run code of its own, and another thread may write one meanwhile.
+        return self._packb(message)
 
     def loads(self, body: bytes) -> ChannelMessage:
         return _dict_or_unreadable(self._unpackb(body, strict_map_key=False))
