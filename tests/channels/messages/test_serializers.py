@@ -9,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from harebell import errors
 from harebell.channels.messages.serializers import Serializer, Unreadable, serializer_of
+from tests.fixtures.profiles import scaled
 
 FORMATS = ["msgpack", "json"]
 KEYS: list[list[str | bytes] | None] = [None, ["a"], [b"\0\xff", "a"]]
@@ -33,6 +35,22 @@ def test_the_kinds_of_bytes_arrive_as_bytes() -> None:
         serializer = serializer_of(name, None)
         for value in (b"x", bytearray(b"x"), memoryview(b"x")):
             assert serializer.loads(serializer.dumps({"type": value})) == {"type": b"x"}, name
+
+
+WORDS = st.sampled_from(["__bytes__", "__bytes__~", "__bytes__~~", "__bytes__x", "~", "a", "YWJj"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.binary(max_size=3) | WORDS | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=2),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=scaled(200))
+@given(message=st.dictionaries(WORDS, VALUES, max_size=2))
+def test_no_content_is_taken_for_something_else(format: str, message: dict[str, Any]) -> None:
+    serializer = serializer_of(format, None)
+    assert serializer.loads(serializer.dumps(message)) == message
 
 
 class Running(dict[str, Any]):

@@ -19,6 +19,9 @@ __all__ = ["Serializer", "Unreadable", "serializer_of"]
 
 SERIALIZERS: Final = "give msgpack, json, or an object with dumps(message), which gives bytes, and loads(body)"
 
+BYTES: Final = "__bytes__"
+MARK: Final = "~"
+
 ChannelMessage = dict[str, Any]
 
 
@@ -55,13 +58,19 @@ class MessagePack:
 
 
 class Json:
-    """Messages as JSON; bytes, which JSON lacks, become {"__bytes__": base64}."""
+    """Messages as JSON. Bytes, which JSON lacks, become {"__bytes__": base64}.
+
+    A dict of the program's whose only key begins with that word has a "~" behind the key, which the reader removes.
+    """
 
     def dumps(self, message: ChannelMessage) -> bytes:
-        return json.dumps(message, separators=(",", ":"), default=_bytes_out).encode()
+        text = _json(message)
+        if f'"{BYTES}' in text:  # seldom: only then may a dict look like bytes
+            text = _json(_marked(message))
+        return text.encode()
 
     def loads(self, body: bytes) -> ChannelMessage:
-        return _dict_or_unreadable(json.loads(body, object_hook=_bytes_in))
+        return _dict_or_unreadable(json.loads(body, object_hook=_unmarked))
 
 
 class Encrypted:
@@ -158,11 +167,40 @@ def _dict_or_unreadable(value: object) -> ChannelMessage:
     return value
 
 
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), default=_bytes_out)
+
+
 def _bytes_out(value: object) -> object:
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"__bytes__": base64.b64encode(value).decode()}
+        return {BYTES: base64.b64encode(value).decode()}
     raise TypeError(f"a {type(value).__name__} is no part of a message")
 
 
-def _bytes_in(value: dict[str, Any]) -> object:
-    return base64.b64decode(value["__bytes__"]) if value.keys() == {"__bytes__"} else value
+def _marked(value: object) -> object:
+    """The same, with each dict marked that would be read as bytes, or as a marked one."""
+    if isinstance(value, list | tuple):
+        return [_marked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    marked = {key: _marked(item) for key, item in value.items()}
+    key = _only_key(marked)
+    return {key + MARK: marked[key]} if key.startswith(BYTES) else marked
+
+
+def _unmarked(value: dict[str, Any]) -> object:
+    """What a dict stands for that was read."""
+    key = _only_key(value)
+    if key == BYTES:
+        return base64.b64decode(value[key])
+    if key.startswith(BYTES) and key.endswith(MARK):
+        return {key.removesuffix(MARK): value[key]}
+    return value
+
+
+def _only_key(value: dict[Any, Any]) -> str:
+    """The only key of a dict; "" when it has others, or none of str."""
+    if len(value) != 1:
+        return ""
+    (key,) = value
+    return key if isinstance(key, str) else ""
