@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import random
 import re
 from typing import Any
@@ -14,6 +15,7 @@ from channels.exceptions import ChannelFull, MessageTooLarge
 from harebell import errors
 from harebell.channels import ChannelLayer
 from harebell.channels.links.link import Link, bind_exchange
+from harebell.channels.names import non_local
 from tests.channels.conftest import Make, until
 from tests.client.conftest import broker_url  # noqa: F401
 
@@ -379,6 +381,38 @@ async def test_a_call_that_is_refused_disturbs_no_other(layer: ChannelLayer) -> 
 
     assert await runtime.call(together) == [None] * 4
     assert (runtime.members.of("g"), runtime.members.of("h")) == ((), (channel,))
+
+
+@pytest.mark.parametrize("steps", range(6))
+@pytest.mark.parametrize("company", [False, True])
+async def test_a_cancelled_request_ends_nothing_that_was_asked_for_later(
+    layer: ChannelLayer, steps: int, company: bool
+) -> None:
+    channel = await layer.new_channel()
+    await layer.group_add("g", channel)
+    if company:  # the queue stays bound without the channel
+        await layer.group_add("g", await layer.new_channel())
+    runtime = layer.runtime
+    with runtime.thread.loop.lock:  # what is asked for now comes later
+        for request in (layer.group_discard, layer.group_add, layer.group_discard):
+            cancelled = asyncio.create_task(request("g", channel))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+        adding = asyncio.create_task(layer.group_add("g", channel))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    await adding
+    await layer.group_add("g", channel)
+    await runtime.call(runtime.connection.ready)
+    assert runtime.members.contains("g", channel)
+    await layer.group_send("g", HELLO)
+    assert await layer.receive(channel) == HELLO
+    await layer.group_discard("g", channel)
+    assert not runtime.members.contains("g", channel)
+    await layer.group_add("g", channel)
+    assert runtime.members.refresh("g", channel, non_local(channel), math.inf)  # nothing is left of the requests
 
 
 async def test_layers_that_start_together_share_the_embedded_broker(prefix: str) -> None:

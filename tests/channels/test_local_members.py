@@ -22,6 +22,19 @@ def test_a_membership_that_ended_begins_again_before_anybody_has_noticed() -> No
     assert members.of("g", 20.0) == ()
 
 
+def test_nothing_is_added_in_passing_while_it_is_to_be_removed() -> None:
+    members, one, other = LocalMembers(), PROCESS + "a", PROCESS + "b"
+    members.add("g", one, 10.0)
+    members.bound("g", PROCESS)
+    members.leaving("g", one)
+    members.leaving("g", one)
+    for _ in range(2):
+        assert not members.refresh("g", one, PROCESS, 20.0)
+        assert members.refresh("g", other, PROCESS, 20.0)
+        members.left("g", one)
+    assert members.refresh("g", one, PROCESS, 20.0)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_members_are_those_whose_time_has_not_come(seed: int) -> None:
     chance, members, model = Random(seed), LocalMembers(), dict[str, float]()

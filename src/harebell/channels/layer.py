@@ -129,7 +129,14 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
         check_group(group)
         check_channel(channel)
         runtime = self.runtime
-        await runtime.call(lambda: runtime.groups.discard(group, channel))
+        runtime.members.leaving(group, channel)
+        await runtime.call(lambda: self._discard(runtime, group, channel))
+
+    async def _discard(self, runtime: LayerRuntime, group: str, channel: str) -> None:
+        try:
+            await runtime.groups.discard(group, channel)
+        finally:
+            runtime.members.left(group, channel)
 
     async def group_send(self, group: str, message: ChannelMessage) -> None:
         """Send to all channels of a group; a full channel does not get the message."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from collections import Counter
 from typing import Final
 
 from harebell.channels.names import non_local
@@ -27,14 +28,19 @@ class LocalMembers:
         self._lock = threading.Lock()
         self._groups: dict[str, dict[str, float]] = {}
         self._bound: set[tuple[str, str]] = set()  # (group, process queue) that the broker has confirmed
+        self._leaving: Counter[tuple[str, str]] = Counter()  # how many have asked to remove a channel from a group
         self._snapshots: dict[str, tuple[float, tuple[str, ...]]] = {}  # with the time of the first expiry
         self._ends: list[tuple[float, str, str]] = []  # a heap; a membership that was added again is later than here
         self._count = 0
 
     def refresh(self, group: str, channel: str, process: str, expires: float) -> bool:
-        """Add a channel to a group, if its process's queue is bound to the group; False when it is not yet bound."""
+        """Add a channel to a group, if its process's queue is bound to the group; False when it is not yet bound.
+
+        False, too, while the channel is to be removed from the group: who asked for that may have been cancelled, and
+        his request would remove what was added after it.
+        """
         with self._lock:
-            if (group, process) not in self._bound:
+            if (group, process) not in self._bound or (group, channel) in self._leaving:
                 return False
             self._put(group, channel, expires)
             return True
@@ -82,6 +88,18 @@ class LocalMembers:
         with self._lock:
             self._bound = {bound for bound in self._bound if bound[1] != process}
             return [group for group, members in self._groups.items() if _any_of(process, members)]
+
+    def leaving(self, group: str, channel: str) -> None:
+        """A channel is to be removed from a group soon; `left` follows."""
+        with self._lock:
+            self._leaving[group, channel] += 1
+
+    def left(self, group: str, channel: str) -> None:
+        """It has been removed, or never will be."""
+        with self._lock:
+            self._leaving[group, channel] -= 1
+            if not self._leaving[group, channel]:
+                del self._leaving[group, channel]
 
     def discard(self, group: str, channel: str, process: str) -> bool:
         """Remove a channel; True when it was the last one of that process queue: its binding can be removed too."""
