@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 from channels.exceptions import ChannelFull
 
 from harebell.channels import AsgiChannelLayer
+from harebell.channels.links.io_thread import SyncAnswer
 from tests.channels.conftest import Make, MakeSync
 
 HELLO = {"type": "hello"}
@@ -42,6 +44,28 @@ def test_a_blocking_receive_over_several_channels(make_sync: MakeSync) -> None:
 
 def test_a_blocking_receive_gives_up(make_sync: MakeSync) -> None:
     assert make_sync(block_seconds=0.1).receive(["a"], block=True) == (None, None)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_interrupt_costs_no_message_that_was_waited_for(
+    make_sync: MakeSync, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    layer = make_sync()
+    for number in range(3):
+        layer.send("work", {"n": number})
+    runtime = layer.runtime
+
+    def interrupted(work: Any) -> None:
+        if begun:
+            runtime.thread.run(work, SyncAnswer())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "call_blocking", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            layer._receive_blocking(runtime, ["work"])
+    assert [layer.receive(["work"], block=True) for _ in range(3)] == [("work", {"n": number}) for number in range(3)]
 
 
 def test_process_local_channels(make_sync: MakeSync) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from harebell.channels.base_layer import BaseLayer, random_letters
 from harebell.channels.exceptions import ChannelFull, MessageTooLarge
 from harebell.channels.links.io_thread import SyncAnswer
-from harebell.channels.messages.mailbox import AsyncWaiter, MailboxEntry, SyncWaiter
+from harebell.channels.messages.mailbox import AsyncWaiter, Mailbox, MailboxEntry, SyncWaiter
 from harebell.channels.messages.publishing import QueueFull
 from harebell.channels.messages.serializers import ChannelMessage
 from harebell.channels.names import check_channel, check_group, non_local
@@ -88,7 +88,7 @@ class AsgiChannelLayer(BaseLayer):
             while True:
                 for box in boxes:
                     while (entry := box.take(time.monotonic())) is not None:
-                        secured = runtime.call_blocking(lambda entry=entry: runtime.shared_queues.secure(entry))  # type: ignore[misc]
+                        secured = self._secured_blocking(runtime, box, entry)
                         if secured and (message := self.decode(runtime, entry)) is not None:
                             return entry.channel, message
                 waiter = SyncWaiter()
@@ -104,6 +104,14 @@ class AsgiChannelLayer(BaseLayer):
             for name in names:
                 runtime.shared_queues.done(name)
 
+    def _secured_blocking(self, runtime: LayerRuntime, box: Mailbox, entry: MailboxEntry) -> bool:
+        """Whether the entry now belongs to this reader; if a signal interrupts it meanwhile, the next one gets it."""
+        try:
+            return runtime.call_blocking(lambda: runtime.shared_queues.secure(entry))
+        except BaseException:
+            runtime.shared_queues.disclaim(box, entry)
+            raise
+
     async def receive_async(self, channels: Iterable[str]) -> Received:
         """As `receive` with `block`, for coroutines of any loop. When it is cancelled, it has taken no message."""
         names, runtime = _names(channels), self.runtime
@@ -115,7 +123,8 @@ class AsgiChannelLayer(BaseLayer):
             while True:
                 for box in boxes:
                     while (entry := box.take(time.monotonic())) is not None:
-                        if await self._secured(runtime, entry) and (message := self.decode(runtime, entry)) is not None:
+                        secured = await self._secured(runtime, box, entry)
+                        if secured and (message := self.decode(runtime, entry)) is not None:
                             return entry.channel, message
                 waiter = AsyncWaiter(runtime.thread)
                 try:
@@ -130,12 +139,12 @@ class AsgiChannelLayer(BaseLayer):
             for name in names:
                 runtime.shared_queues.done(name)
 
-    async def _secured(self, runtime: LayerRuntime, entry: MailboxEntry) -> bool:
+    async def _secured(self, runtime: LayerRuntime, box: Mailbox, entry: MailboxEntry) -> bool:
         """Whether the entry now belongs to this reader; if the reader is cancelled meanwhile, the next one gets it."""
         try:
             return await runtime.call(lambda: runtime.shared_queues.secure(entry))
         except BaseException:
-            runtime.thread.post(lambda: runtime.thread.start(runtime.shared_queues.disclaim(entry)))
+            runtime.shared_queues.disclaim(box, entry)
             raise
 
     def receive_twisted(self, channels: Iterable[str]) -> Deferred[Received]:

@@ -12,7 +12,7 @@ from typing import ClassVar
 from harebell.channels.base_layer import BaseLayer, random_letters
 from harebell.channels.exceptions import ChannelFull, MessageTooLarge
 from harebell.channels.links.io_thread import AsyncAnswer
-from harebell.channels.messages.mailbox import MailboxEntry
+from harebell.channels.messages.mailbox import Mailbox, MailboxEntry
 from harebell.channels.messages.publishing import QueueFull
 from harebell.channels.messages.serializers import ChannelMessage
 from harebell.channels.names import check_channel, check_group, is_local, non_local
@@ -91,17 +91,17 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
                 entry = box.take(time.monotonic())
                 if entry is None:
                     await box.wait_entry(runtime.thread)
-                elif await self._secured(runtime, entry) and (message := self.decode(runtime, entry)) is not None:
+                elif await self._secured(runtime, box, entry) and (message := self.decode(runtime, entry)) is not None:
                     return message
         finally:
             runtime.shared_queues.done(channel)
 
-    async def _secured(self, runtime: LayerRuntime, entry: MailboxEntry) -> bool:
+    async def _secured(self, runtime: LayerRuntime, box: Mailbox, entry: MailboxEntry) -> bool:
         """Whether the entry now belongs to this reader; if the reader is cancelled meanwhile, the next one gets it."""
         try:
             return await runtime.call(lambda: runtime.shared_queues.secure(entry))
         except BaseException:
-            runtime.thread.post(lambda: runtime.thread.start(runtime.shared_queues.disclaim(entry)))
+            runtime.shared_queues.disclaim(box, entry)
             raise
 
     async def new_channel(self, prefix: str = "specific") -> str:

@@ -250,27 +250,61 @@ async def test_a_connection_lost_before_the_acknowledgement(
 async def test_a_message_whose_reader_ended_goes_to_the_next_one(layer: ChannelLayer) -> None:
     await layer.send("work", HELLO)
     readers = layer.runtime.shared_queues
-    entry = await entry_of(layer, "work")
+    entry, box = await entry_of(layer, "work"), readers._readers["work"].box
     assert await layer.runtime.call(lambda: readers.secure(entry))
     next_one = asyncio.create_task(layer.receive("work"))
     await asyncio.sleep(0)
-    await layer.runtime.call(lambda: readers.disclaim(entry))
+    readers.disclaim(box, entry)
     assert await asyncio.wait_for(next_one, 60) == HELLO
     readers.done("work")
 
 
-async def test_without_a_next_one_it_goes_back_to_the_broker(layer: ChannelLayer, amqp: Channel, names: Names) -> None:
+@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("together", [1, 2, 3])
+@pytest.mark.parametrize("last_first", [False, True])
+async def test_cancelled_receives_leave_the_order_as_it_was(
+    layer: ChannelLayer, steps: int, together: int, last_first: bool
+) -> None:
+    for number in range(6):
+        await layer.send("work", {"type": "x", "n": number})
+    runtime = layer.runtime
+    box = runtime.shared_queues.reading("work")
+    await until(async_(lambda: len(box) == 6))
+    with runtime.thread.loop.lock:  # the I/O thread comes after all of this
+        for _ in range(2):
+            leaving = [asyncio.create_task(layer.receive("work")) for _ in range(together)]
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            for receive in reversed(leaving) if last_first else leaving:
+                receive.cancel()
+                await asyncio.wait([receive])
+        receive = asyncio.create_task(layer.receive("work"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    received = [await asyncio.wait_for(receive, 60)]
+    while len(received) < 6:
+        received.append(await asyncio.wait_for(layer.receive("work"), 60))
+    assert [message["n"] for message in received] == list(range(6))
+    runtime.shared_queues.done("work")
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_without_a_next_one_it_goes_back_to_the_broker(
+    layer: ChannelLayer, amqp: Channel, names: Names, late: bool
+) -> None:
     await layer.send("work", HELLO)
     readers = layer.runtime.shared_queues
-    entry = await entry_of(layer, "work")
+    entry, box = await entry_of(layer, "work"), readers._readers["work"].box
     assert await layer.runtime.call(lambda: readers.secure(entry))
     readers.done("work")
 
     async def ended() -> bool:
         return await consumers(amqp, names.queue("work")) == 0
 
+    if late:
+        await until(ended)
+    readers.disclaim(box, entry)
     await until(ended)
-    await layer.runtime.call(lambda: readers.disclaim(entry))
     assert await asyncio.wait_for(layer.receive("work"), 60) == HELLO
 
 

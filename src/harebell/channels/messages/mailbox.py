@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import copy
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -20,19 +21,21 @@ from harebell.client.messages import Delivery
 __all__ = ["FOREVER", "AsyncWaiter", "MailboxEntry", "Mailbox", "SyncWaiter"]
 
 FOREVER: Final = float("inf")
+NUMBERS: Final = itertools.count()
 
 
 class MailboxEntry:
     """A message that is not read yet: its bytes, and when it expires."""
 
-    __slots__ = ("body", "channel", "claim", "delivery", "expires")
+    __slots__ = ("body", "channel", "claim", "delivery", "expires", "number")
 
     def __init__(self, channel: str, body: bytes, expires: float) -> None:
         self.channel = channel
         self.body = body
         self.expires = expires  # of the monotonic clock
         self.delivery: Delivery | None = None  # while the broker still counts it as unacknowledged
-        self.claim: asyncio.Future[bool] | None = None  # in the I/O thread, while a reader secures it
+        self.claim: asyncio.Future[bool] | None = None  # in the I/O thread, since a reader secures it
+        self.number = next(NUMBERS)  # in the order of arrival, in any mailbox
 
     def __repr__(self) -> str:
         return f"MailboxEntry({self.channel!r}, {len(self.body)} bytes)"
@@ -137,9 +140,11 @@ class Mailbox:
         return missed
 
     def put_back(self, entry: MailboxEntry) -> None:
-        """Put back an entry that was taken, as the first one."""
+        """Put back an entry that was taken, before all that came after it."""
         with self._lock:
-            self._entries.appendleft(entry)
+            entries = self._entries
+            before = next((n for n, other in enumerate(entries) if other.number > entry.number), len(entries))
+            entries.insert(before, entry)
             self._wake_one()
 
     def _wake_one(self) -> None:
@@ -234,11 +239,13 @@ class Mailbox:
             while self._waiters:
                 self._waiters.popleft().wake()
 
-    def remove(self, unwanted: Callable[[MailboxEntry], bool]) -> None:
-        """Remove the entries that are `unwanted`."""
+    def remove(self, unwanted: Callable[[MailboxEntry], bool]) -> bool:
+        """Remove the entries that are `unwanted`; whether there were any."""
         with self._lock:
-            if any(map(unwanted, self._entries)):
+            found = any(map(unwanted, self._entries))
+            if found:
                 self._entries = deque(entry for entry in self._entries if not unwanted(entry))
+        return found
 
     def empty(self) -> list[MailboxEntry]:
         """Remove and return all entries, for the caller to give back."""

@@ -85,11 +85,14 @@ class SharedQueueReaders:
                 reader.left = time.monotonic()
 
     async def secure(self, entry: MailboxEntry) -> bool:
-        """Secure an entry for its reader; False when the reader must not get it: it comes again, or is uncertain."""
-        entry.claim = self._connection.thread.loop.create_future()
-        secured = entry.delivery is None or await self._acknowledge(entry, entry.delivery)
-        entry.claim.set_result(secured)
-        return secured
+        """Secure an entry for its reader; False when the reader must not get it: it comes again, or is uncertain.
+
+        The first reader does that. Those who get the entry because others were cancelled wait for what came of it.
+        """
+        if entry.claim is None:
+            entry.claim = self._connection.thread.loop.create_future()
+            entry.claim.set_result(entry.delivery is None or await self._acknowledge(entry, entry.delivery))
+        return await entry.claim
 
     async def _acknowledge(self, entry: MailboxEntry, delivery: Delivery) -> bool:
         reader = self._readers.get(non_local(entry.channel))
@@ -109,14 +112,29 @@ class SharedQueueReaders:
         self._connection.is_new(sent, entry.channel)  # a duplicate of it will be recognised
         return True
 
-    async def disclaim(self, entry: MailboxEntry) -> None:
-        """Put back an entry whose reader was cancelled before it had the message: the next reader gets it."""
-        if entry.claim is not None and await entry.claim:
-            reader = self._readers.get(non_local(entry.channel))
-            if reader is not None:
-                reader.box.put_back(entry)
-            else:
-                self._return_to_sender(entry)
+    def disclaim(self, box: Mailbox, entry: MailboxEntry) -> None:
+        """Put back an entry whose reader was cancelled before it had the message: the next reader gets it.
+
+        For any thread, and at once: that reader may come before the I/O thread does, and takes what is there.
+        """
+        box.put_back(entry)
+        self._connection.thread.post(lambda: self._connection.thread.start(self._put_elsewhere(box, entry)))
+
+    async def _put_elsewhere(self, box: Mailbox, entry: MailboxEntry) -> None:
+        """Take an entry out of a mailbox that nobody reads any more."""
+        name = non_local(entry.channel)
+        reader = self._readers.get(name)
+        if reader is not None and reader.box is box:
+            return
+        if not box.remove(lambda other: other is entry):
+            return  # a reader has it, or the end of the consumer gave it back
+        if entry.claim is None or not await entry.claim:
+            return  # it comes again, or is uncertain
+        reader = self._readers.get(name)
+        if reader is not None:
+            reader.box.put_back(entry)
+        else:
+            self._return_to_sender(entry)
 
     def _return_to_sender(self, entry: MailboxEntry) -> None:
         """Publish a message again that is acknowledged at the broker and has no reader here."""
@@ -266,16 +284,20 @@ class SharedQueueReaders:
                 pass
             if reader.consumer is not None:
                 await reader.consumer.cancel()
-            entries += reader.box.empty()
+        except errors.HarebellError:
+            pass  # the connection is gone, and what is unacknowledged is back in its queue
+        entries += reader.box.empty()
+        for entry in entries:
+            if entry.claim is not None and await entry.claim:
+                self._return_to_sender(entry)
+        try:
             for entry in reversed(entries):
-                if entry.delivery is not None:
+                if entry.claim is None and entry.delivery is not None:
                     entry.delivery.nack(requeue=True)
-                else:
-                    self._return_to_sender(entry)
             if reader.channel is not None:
                 await reader.channel.close()
         except errors.HarebellError:
-            pass  # the connection is gone, and its messages are back in their queue
+            pass  # as above
 
 
 def _ack(delivery: Delivery) -> None:
