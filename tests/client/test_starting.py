@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -120,6 +122,16 @@ async def test_waits_that_are_shorter_than_the_round_trip_get_the_message(place:
     await eventually(place.nobody)
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What the last reference's end does not free stays."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["end", "end under a wait", "drop"])
 async def test_what_is_ended_while_it_starts_leaves_no_subscription(place: Place, kind: str, way: str) -> None:
@@ -142,6 +154,27 @@ async def test_what_is_ended_while_it_starts_leaves_no_subscription(place: Place
             assert await waiting is None  # the iteration has ended, and nobody was cancelled
         del waiting, ending
         await eventually(place.nobody)
+
+
+async def taken(make: Callable[[], Awaitable[Any]]) -> None:
+    async for _ in await make():
+        await asyncio.Event().wait()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_iteration_that_is_cancelled_at_any_step_leaves_no_subscription(place: Place, kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(KINDS[kind].connect(place.url, timeout=60))
+        for steps in [*range(1, 25), *range(25, 120, 5)]:
+            async with AsyncExitStack() as channels:
+                iterating = asyncio.create_task(taken(partial(KINDS[kind].make, channels, connection)))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                iterating.cancel()
+                await asyncio.wait([iterating])
+                del iterating
+                await eventually(place.nobody)
 
 
 async def test_the_next_wait_is_told_why_the_start_failed(place: Place) -> None:

@@ -27,7 +27,7 @@ async def start_by_waiting(consumer: Startable) -> None:
     """
     task = consumer.first
     if task is None:
-        task = consumer.first = asyncio.get_running_loop().create_task(consumer.start())
+        task = consumer.first = asyncio.get_running_loop().create_task(_started(consumer))
         task.add_done_callback(_seen)
     await asyncio.wait([task])
     if consumer.first is task:
@@ -35,6 +35,11 @@ async def start_by_waiting(consumer: Startable) -> None:
     elif task.cancelled():
         return
     task.result()
+
+
+async def _started(consumer: Startable) -> None:
+    """Start it, and give nothing: a consumer whose task's result is itself is freed by the cyclic collector alone."""
+    await consumer.start()
 
 
 async def stop_starting(consumer: Startable) -> None:
