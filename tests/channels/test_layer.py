@@ -94,14 +94,30 @@ async def test_capacities_by_pattern(make: Make) -> None:
     assert layer.get_capacity("http.request") == 1
 
 
-@pytest.mark.parametrize("name", ["", "a b", "é", "x" * 100, 7, None, "a!b!c", "!a", "a/b", "a\n"])
+NOT_ASCII = [
+    "é",
+    "\u0663",
+    "\uff11",
+    "\uff41",
+    "a\u0301",
+    "\u00aa",
+]  # letters and digits of other alphabets, and wide ones
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a b", "x" * 100, 7, None, "a!b!c", "!a", "a/b", "a\n"]
+    + [form % sign for sign in NOT_ASCII for form in ("%s", "a%s", "%s!a", "a!%s", "a?%s", "a!b%sc")],
+)
 async def test_bad_channel_names(layer: ChannelLayer, name: Any) -> None:
     for call in (layer.send(name, HELLO), layer.receive(name), layer.group_add("g", name)):
         with pytest.raises(TypeError, match="no channel name"):
             await call
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a!b", "x" * 100, 7, "a\n"])
+@pytest.mark.parametrize(
+    "name", ["", "a b", "a!b", "x" * 100, 7, "a\n", *NOT_ASCII, *[f"a{sign}" for sign in NOT_ASCII]]
+)
 async def test_bad_group_names(layer: ChannelLayer, name: Any) -> None:
     for call in (layer.group_add(name, "c"), layer.group_discard(name, "c"), layer.group_send(name, HELLO)):
         with pytest.raises(TypeError, match="no group name"):

@@ -215,6 +215,7 @@ HOSTS: list[tuple[dict[str, Any], str]] = [
     ({"prefix": "x" * 49}, "1 to 48"),
     ({"prefix": ""}, "1 to 48"),
     ({"prefix": "a:b"}, "prefix='a:b'"),
+    ({"prefix": "a\u0663"}, "ASCII letters, digits"),
     ({"expiry": 2e6}, "expiry=2000000.0: seconds are needed, from 0.001 to 1,000,000"),
     ({"group_expiry": 2e6}, "group_expiry"),
     ({"timeout": 0}, "timeout=0"),

@@ -22,6 +22,7 @@ from harebell.django.options import Options
         ({"url": ("localhost", 5672)}, "a URL"),
         ({"prefix": "amq.x"}, "prefix='amq.x'"),
         ({"prefix": "a:b"}, "prefix='a:b'"),
+        ({"prefix": "a\u0663"}, "ASCII letters, digits"),
         ({"enqueue": "later"}, "one of 'commit', 'now', 'outbox'"),
         ({"results": "redis"}, "one of None, 'cache', 'database'"),
         ({"cache": "nope"}, "cache='nope': an alias in CACHES, which has 'default', is needed"),

@@ -13,10 +13,10 @@ from typing import Final
 __all__ = ["MAX_PREFIX", "Names", "check_channel", "check_group", "is_local", "local_part", "non_local", "owner_of"]
 
 MAX_LENGTH: Final = 100  # of a channel's or group's name, exclusive: Channels' and ASGI's rule
-CHANNEL: Final = re.compile(r"[a-zA-Z\d\-_.]+([?!][\d\w\-_.]*)?")
-GROUP: Final = re.compile(r"[a-zA-Z\d\-_.]+")
+CHANNEL: Final = re.compile(r"[\w\-.]+([?!][\w\-.]*)?", re.ASCII)
+GROUP: Final = re.compile(r"[\w\-.]+", re.ASCII)
 # A process-local channel of a `ChannelLayer`: before the "!" stands the id of the layer that made it.
-OWNED: Final = re.compile(r"[a-zA-Z\d\-_.]+\.([0-9a-f]{12})![\d\w\-_.]*")
+OWNED: Final = re.compile(r"[\w\-.]+\.([0-9a-f]{12})![\w\-.]*", re.ASCII)
 # The longest AMQP name of a layer is that of a marker queue, and AMQP's longest name has 255 bytes.
 MAX_PREFIX: Final = 255 - len(":marker:") - 2 * (MAX_LENGTH - 1) - len(":")
 

@@ -17,7 +17,7 @@ from harebell.errors import InvalidArgument
 __all__ = ["EMBEDDED", "Options"]
 
 EMBEDDED: Final = "embedded://"
-PREFIX: Final = re.compile(r"[a-zA-Z\d\-_.]{1,60}")
+PREFIX: Final = re.compile(r"[\w\-.]{1,60}", re.ASCII)
 ENQUEUE: Final = ("commit", "now", "outbox")
 RESULTS: Final = (None, "cache", "database")
 MAX_LEVELS: Final = 201  # one for each of Django's priorities
