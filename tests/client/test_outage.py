@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections import Counter
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -355,6 +357,31 @@ async def test_the_events_of_an_outage(connection: Connection, broker_url: str) 
     assert reconnecting.attempt == 1
     assert "the test cut the connection" in str(reconnecting.error)
     assert [type(event) async for event in connection.events()] == [e.Closed]
+
+
+async def test_a_task_that_waits_for_events_lives_as_long_as_the_connection(
+    connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: Counter[str] = Counter()
+
+    async def watch(events: e.Events) -> None:
+        async for event in events:
+            seen[type(event).__name__] += 1
+
+    for _ in range(2):
+        events = connection.events()
+        tasks = [asyncio.create_task(watch(events)) for _ in range(2)]
+        alone = asyncio.create_task(watch(connection.events()))
+        await asyncio.sleep(0)
+        del events, tasks, alone
+        gc.collect()
+    await connection.test().force_reconnect()
+    gc.collect()
+    await connection.close()
+    await asyncio.sleep(0)
+    assert seen == dict.fromkeys(["Reconnecting", "Connecting", "Open", "Recovered", "Closed"], 4)
+    assert not connection.recovery._readers.awaited
+    assert "destroyed" not in caplog.text
 
 
 async def test_giving_up(broker_url: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+import weakref
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -209,9 +209,9 @@ class Events:
     those that were not taken yet.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, forget: Callable[[Events], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, readers: Readers) -> None:
         self._loop = loop
-        self._forget = forget
+        self._readers = readers
         self.waiting: deque[Event] = deque(maxlen=MAX_WAITING)
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
@@ -226,7 +226,7 @@ class Events:
     def close(self) -> None:
         """No more events for this reader."""
         self._ended = True
-        self._forget(self)
+        self._readers.forget(self)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -239,5 +239,38 @@ class Events:
                 raise StopAsyncIteration
             if self._waiter is None or self._waiter.done():
                 self._waiter = self._loop.create_future()
-            await asyncio.shield(self._waiter)
+            self._readers.awaited[self] += 1
+            try:
+                await asyncio.shield(self._waiter)
+            finally:
+                self._readers.awaited[self] -= 1
+                if not self._readers.awaited[self]:
+                    del self._readers.awaited[self]
         return self.waiting.popleft()
+
+
+class Readers:
+    """The readers of one connection's events.
+
+    A reader that nobody has any more is forgotten. One that tasks wait for is kept until the connection ends: it may be
+    all that has these tasks, and Python complains of a task that is freed while it waits.
+
+    awaited  how many tasks wait for each
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._all: weakref.WeakSet[Events] = weakref.WeakSet()
+        self.awaited: Counter[Events] = Counter()
+
+    def new(self) -> Events:
+        reader = Events(self._loop, self)
+        self._all.add(reader)
+        return reader
+
+    def forget(self, reader: Events) -> None:
+        self._all.discard(reader)
+
+    def put(self, event: Event) -> None:
+        for reader in list(self._all):
+            reader.put(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Iterator
 
@@ -288,6 +289,24 @@ async def _is(holds: object) -> bool:
     await asyncio.sleep(0)
     assert callable(holds)
     return bool(holds())
+
+
+async def dropped(connection: Connection, nowhere: str) -> None:
+    producer = await connection.producer().start()
+    await producer.publish_soon(b"1", nowhere)
+    await eventually(lambda: _is(lambda: producer.unconfirmed == 0))
+
+
+async def test_a_producer_that_is_dropped_has_its_failures_in_the_log(
+    broker_url: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with harebell.connect(broker_url, timeout=60) as connection:
+        await dropped(connection, f"{name}.nowhere")
+        gc.collect()
+        await asyncio.sleep(0)
+        assert not caplog.records
+    await eventually(lambda: _is(lambda: "1 failures were not told" in caplog.text))
+    assert "destroyed" not in caplog.text
 
 
 async def test_a_source_that_fails_leaves_nothing_untold(connection: Connection, queue: str, name: str) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import weakref
 from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeVar
 
@@ -113,7 +112,7 @@ class ConnectionRecovery:
         self._chains = chains
         self.notifications = notifications
         self._pauses = None if policy is None else Pauses(policy.backoff)
-        self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
+        self._readers = e.Readers(self._loop)
         self._dialed: AsyncCore | None = None  # by the attempt under way
         self._ended_channels = Tally()
         self._awaiting_late: AsyncCore | None = None  # the transport on which a task tries late queues again
@@ -121,15 +120,13 @@ class ConnectionRecovery:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def events(self) -> e.Events:
-        reader = e.Events(self._loop, self._readers.discard)
-        self._readers.add(reader)
+        reader = self._readers.new()
         if self.availability.ended is not None:
             reader.put(e.Closed(self.availability.ended))
         return reader
 
     def _put(self, event: e.Event) -> None:
-        for reader in list(self._readers):
-            reader.put(event)
+        self._readers.put(event)
 
     # -- dialling ----------------------------------------------------------------------------------------------------
 

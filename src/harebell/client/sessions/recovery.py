@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import weakref
 
 from harebell import errors
 from harebell.client import events as e
@@ -55,7 +54,7 @@ class SessionRecovery:
         self._give_up_after = give_up_after
         self._cores: dict[str, Kept] = {}
         self._later: dict[Kept, asyncio.TimerHandle] = {}
-        self._readers: weakref.WeakSet[e.Events] = weakref.WeakSet()
+        self._readers = e.Readers(self.loop)
         self._ended = Tally()  # of sessions that have ended
         self._returning: set[Kept] = set()  # on the present transport, and not usable yet
         self.inherited = False  # this process is a child of the one that made the connection
@@ -70,15 +69,13 @@ class SessionRecovery:
     # -- events and statistics ---------------------------------------------------------------------------------------
 
     def events(self) -> e.Events:
-        reader = e.Events(self.loop, self._readers.discard)
-        self._readers.add(reader)
+        reader = self._readers.new()
         if self.reason is not None:
             reader.put(e.Closed(self.reason))
         return reader
 
     def _emit(self, event: e.Event) -> None:
-        for reader in tuple(self._readers):
-            reader.put(event)
+        self._readers.put(event)
 
     @property
     def sessions(self) -> int:
