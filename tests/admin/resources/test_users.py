@@ -26,6 +26,12 @@ def test_create_change_and_delete_a_user(api: Api, own: ApiThread) -> None:
     assert api("DELETE", "/api/users/u").status == api("GET", "/api/users/u").status == 404
 
 
+def test_who_adds_a_virtual_host_over_http_has_all_permissions_in_it(api: Api) -> None:
+    assert api.put("/api/vhosts/v") == 201
+    found = api.get("/api/vhosts/v/permissions")
+    assert found == [{"user": "guest", "vhost": "v", "configure": ".*", "write": ".*", "read": ".*"}]
+
+
 def test_hashes_of_rabbitmq(api: Api, own: ApiThread) -> None:
     known = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"  # RabbitMQ's documentation: test12
     assert api.put("/api/users/u", {"password_hash": known, "tags": "management"}) == 201

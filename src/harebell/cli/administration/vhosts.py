@@ -33,7 +33,10 @@ def add(
     ] = None,
     target: Target | None = None,
 ) -> int:
-    """Add a virtual host. No user may open it before `harebell permissions set`."""
+    """Add a virtual host. No user may open it before `harebell permissions set`.
+
+    Over the HTTP API, of RabbitMQ too, the user that asks may open it at once.
+    """
     ask(target, "add-vhost", name=name, description=description, tags=list(tag), default_queue_type=default_queue_type)
     return say(f"vhost '{name}' is added; who may open it: harebell permissions set USER --vhost {name}")
 
