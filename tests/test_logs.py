@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -203,6 +204,18 @@ def logged(message: str, *arguments: object, error: Exception | None = None) -> 
     finally:
         logger.removeHandler(handler)
     return stream.getvalue()
+
+
+def test_a_time_has_its_distance_from_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = logging.makeLogRecord({"created": 1_700_000_000.25})
+    try:
+        for zone, shown in (("UTC0", "2023-11-14 22:13:20.250+00:00"), ("XYZ-5:30", "2023-11-15 03:43:20.250+05:30")):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            assert Lines("%(asctime)s").format(record) == shown
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_arguments_are_escaped_and_cut() -> None:

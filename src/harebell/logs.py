@@ -10,6 +10,7 @@ Importing this module does it, for the loggers in `LOGGERS`: these are all that 
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import Final
 
 from harebell.printable import printable
@@ -76,7 +77,13 @@ class _Part:
 
 
 class Lines(logging.Formatter):
-    """Formats records of all loggers as one line each; the lines of a traceback are indented, and printable."""
+    """Formats records of all loggers as one line each; the lines of a traceback are indented, and printable.
+
+    A time is the machine's, with its distance from UTC, so that lines of several machines can be compared.
+    """
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return datetime.fromtimestamp(record.created).astimezone().isoformat(sep=" ", timespec="milliseconds")
 
     def format(self, record: logging.LogRecord) -> str:
         first, *more = super().format(record).split("\n")

@@ -73,6 +73,7 @@ def test_acts_on_the_whole_broker(api: Api) -> None:
     api.put("/api/permissions/v/u", {"configure": "c", "write": "", "read": ".*"})
     api.put("/api/user-limits/u/max-channels", {"value": 7})
     api.put("/api/global-parameters/g", {"value": SECRET})
+    api("DELETE", "/api/global-parameters/g")
     api("DELETE", "/api/permissions/v/u")
     api("DELETE", "/api/users/u")
     api("DELETE", "/api/vhosts/v")
@@ -81,7 +82,8 @@ def test_acts_on_the_whole_broker(api: Api) -> None:
         ("vhost", "v", "created"), ("vhost", "v", "changed"),
         ("vhost", "v", "tracing.on"), ("user", "u", "created"), ("user.tags", "u", "set"),
         ("user", "u", "password.changed"), ("permission", "u", "created"), ("user.limits", "u", "set"),
-        ("parameter", "g", "set"), ("permission", "u", "deleted"), ("user", "u", "deleted"), ("vhost", "v", "deleted"),
+        ("parameter", "g", "set"), ("parameter", "g", "cleared"), ("permission", "u", "deleted"),
+        ("user", "u", "deleted"), ("vhost", "v", "deleted"),
     ]  # fmt: skip
     assert {each["user"] for each in found} == {"guest"}
     permissions = [each["details"] for each in found if (each["kind"], each["name"]) == ("permission", "u")]

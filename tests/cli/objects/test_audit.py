@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from tests.cli.administering import Command
@@ -17,7 +19,8 @@ def test_what_was_done_and_refused(run: Command, vhost: str) -> None:
     done = [(each["user"], each["protocol"], each["kind"], each["name"], each["act"]) for each in rows]
     assert done[:2] == [("guest", "http", "queue", "orders", "deleted"), ("guest", "http", "policy", "short", "set")]
     assert [each["at"] for each in rows] == sorted((each["at"] for each in rows), reverse=True)
-    assert all(each["time"].startswith("20") for each in rows)
+    assert [datetime.fromisoformat(each["time"]).timestamp() for each in rows] == [each["at"] / 1000 for each in rows]
+    assert all(each["time"].endswith("Z") for each in rows)
     (refused,) = run("audit", "list", "--refused", "--json", *where).json
     assert (refused["name"], refused["outcome"]) == ("orders", "refused")
     assert "x-max-length" in refused["reason"]

@@ -371,10 +371,12 @@ class Events:
 
     def global_parameter(self, name: str, value: object) -> None:
         """Emit that the global parameter was set; a cleared one has no value, and RabbitMQ says "set" of that too."""
-        told = cast("Table", {} if value is None else {"value": value})
-        self.emit(
-            "parameter.set", {"name": name, **told, "component": "global", "user_who_performed_action": self.acting}
-        )
+        cleared = value is None
+        told = cast("Table", {} if cleared else {"value": value})
+        headers: Table = {"name": name, **told, "component": "global", "user_who_performed_action": self.acting}
+        self.emit("parameter.set", headers, recorded=not cleared)
+        if cleared:
+            self.act("", "parameter", name, "cleared", told={"component": "global"})
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
         """Emit that a policy was set; an operator policy is a parameter too, as in RabbitMQ."""

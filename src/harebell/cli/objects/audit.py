@@ -49,4 +49,4 @@ def _rows(api: HttpApi, asked: dict[str, str | None], last: int) -> list[dict[st
 
 def _text(at: int) -> str:
     """The time in UTC, so that lines of several machines can be compared."""
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
