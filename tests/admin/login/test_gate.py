@@ -38,6 +38,15 @@ def test_what_is_no_login_fails(serving: ApiThread, authorization: str) -> None:
     assert refusal(answer) == (401, "not_authorized", "Login failed")
 
 
+def test_the_log_has_the_reason_of_a_refusal(serving: ApiThread, caplog: pytest.LogCaptureFixture) -> None:
+    serving.api().put("/api/users/passwordless", {"tags": "management"})
+    for name, reason in (
+        ("guest", "wrong password"), ("passwordless", "the user has no password"), ("nobody", "no such user"),
+    ):  # fmt: skip
+        assert refusal(serving.api(name, "wrong")("GET", WHOAMI)) == (401, "not_authorized", "Login failed")
+        assert f"127.0.0.1: login refused: user '{name}': {reason}" in caplog.text
+
+
 def test_a_password_may_have_colons_and_any_characters(own: ApiThread) -> None:
     assert own.api().put("/api/users/u", {"password": "a:b:\u00e9 ", "tags": "management"}) == 201
     assert own.api("u", "a:b:\u00e9 ").get(WHOAMI) == {"name": "u", "tags": ["management"], "is_internal_user": True}

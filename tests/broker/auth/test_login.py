@@ -103,6 +103,36 @@ def test_scram(people: NodeKit, user: str, password: str, comes_in: bool, caplog
     assert ("set its password anew" in caplog.text) is (user == "quick")
 
 
+REASONS = [
+    ("slow", "wrong", "wrong password"), ("quick", "wrong", "wrong password"), ("quick", "", "wrong password"),
+    ("nobody", SECRET, "no such user"), ("mute", SECRET, "the user has no password"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("user, password, reason", REASONS)
+def test_the_log_has_the_reason_of_a_refusal(
+    people: NodeKit, mechanism: str, user: str, password: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    knock = Knock(people)
+    if mechanism == "SCRAM-SHA-256":
+        people.node.users.put(dataclasses.replace(SLOW, name="quick"))
+        answers = scram(knock, user, password)
+    elif mechanism == "AMQPLAIN":
+        answers = knock.login(mechanism, write_table({"LOGIN": user, "PASSWORD": password})[4:])
+    else:
+        answers = knock.plain(user, password)
+    assert not admitted(heard(people, knock, answers))
+    assert f"login refused, mechanism {mechanism}: user '{user}': {reason}" in caplog.text
+
+
+def test_the_log_has_the_reason_of_a_refusal_after_the_proof(people: NodeKit, caplog: pytest.LogCaptureFixture) -> None:
+    assert not admitted(Knock(people, certificate_user="gone").login("EXTERNAL", b""))
+    assert "mechanism EXTERNAL: user 'gone': no such user" in caplog.text
+    assert not admitted(Knock(people, "192.0.2.1").plain("guest", "guest"))
+    assert "user 'guest': can only connect via localhost" in caplog.text
+
+
 def test_scram_for_guest(kit: NodeKit) -> None:
     """With keys of the 4,096 rounds that older versions made."""
     guest, keys = kit.node.users.users["guest"], make_keys("guest", 4096)

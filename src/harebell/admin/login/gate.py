@@ -30,7 +30,6 @@ from harebell.broker.audit import Origin
 from harebell.broker.auth.users import is_loopback
 from harebell.broker.auth.verifier import Verdict
 from harebell.broker.node import Node
-from harebell.printable import printable
 
 __all__ = ["COOKIE", "Gate", "check_site"]
 
@@ -90,11 +89,11 @@ class Gate:
         self._node.logins.try_password(host, name, password, answer)
         verdict = await answered
         self._node.logins.count("http", succeeded=verdict is True)
+        if not verdict:
+            log.warning("%s: login refused: %s", host, self._node.logins.refusal(name, verdict))
         if verdict is None:
-            log.warning("%s: login refused, too many wait already: user '%s'", host, printable(name, 255))
             raise Refused(429, "too_many_requests", "Too many logins wait: try again later", headers=RETRY)
         if not verdict:
-            log.warning("%s: login refused: user '%s'", host, printable(name, 255))
             self._note(name, host)
             raise _refused("Login failed")
 

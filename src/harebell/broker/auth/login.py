@@ -100,6 +100,17 @@ class Logins:
             del self._under_way[key]
             answer(None)
 
+    def refusal(self, name: str, verdict: Verdict, wrong: str = "wrong password") -> str:
+        """Why the log says that a user of that name was refused; `wrong` where the user exists and has a password."""
+        user = self.users.users.get(name)
+        if verdict is None:
+            wrong = "too many logins wait already"
+        elif user is None:
+            wrong = "no such user"
+        elif not user.password_hash:
+            wrong = "the user has no password"
+        return f"user '{name}': {wrong}"
+
     def count(self, protocol: str, *, succeeded: bool) -> None:
         """Count a login by this protocol."""
         attempts = self.attempts.setdefault(protocol, Attempts())
@@ -189,7 +200,7 @@ class Login:
         if verdict:
             self._admit(self._user)
         else:
-            self._refuse(f"user '{self._user}'{': too many logins wait already' if verdict is None else ''}")
+            self._refuse(self._logins.refusal(self._user, verdict))
 
     def _try_proof(self, verify: Callable[[], Challenge]) -> None:
         throttle, host, user = self._logins.throttle, self._applicant.peer_host, self._user
@@ -199,7 +210,7 @@ class Login:
                 challenge = verify()
             except Refused as refused:
                 throttle.ended(host, user, failed=True)
-                self._refuse(str(refused))
+                self._refuse(self._logins.refusal(user, False, str(refused)))
             else:
                 throttle.ended(host, user, failed=False)
                 self._applicant.challenge(challenge.data)
@@ -210,9 +221,9 @@ class Login:
     def _admit(self, user: str) -> None:
         users = self._logins.users
         if user not in users.users:
-            self._refuse(f"no user '{user}'")
+            self._refuse(self._logins.refusal(user, False))
         elif not users.may_come_from(user, self._applicant.peer_host):
-            self._refuse(f"user '{user}' can only connect via localhost")
+            self._refuse(f"user '{user}': can only connect via localhost")
         else:
             self._logins.count(self._applicant.protocol, succeeded=True)
             self._applicant.admit(user)

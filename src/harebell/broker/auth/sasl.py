@@ -138,20 +138,17 @@ class Scram:
         try:
             self._user = _user(self._server.begin(response).encode())
             return Challenge(self._server.challenge(self._facts.scram_keys(self._user)))
-        except ValueError as error:  # undecodable text and base64 are ValueErrors too
-            raise self._refusal(error) from error
+        except ValueError as error:
+            who = f"user '{self._user}': " if self._user is not None else ""
+            raise Refused(who + _reason(error)) from error
 
     def _finish(self, response: bytes) -> Challenge:
         try:
             proof = self._server.finish(response)
         except ValueError as error:
-            raise self._refusal(error) from error
+            raise Refused(_reason(error)) from error  # the user is the Proof's
         self._proven = True
         return Challenge(proof)
-
-    def _refusal(self, error: ValueError) -> Refused:
-        who = f"user '{self._user}': " if self._user is not None else ""
-        return Refused(f"{who}{'malformed response' if isinstance(error, UnicodeError) else error}")
 
 
 MECHANISMS: Final[dict[str, Callable[[Facts], Exchange]]] = {
@@ -161,6 +158,11 @@ MECHANISMS: Final[dict[str, Callable[[Facts], Exchange]]] = {
     "EXTERNAL": External,
     "ANONYMOUS": Anonymous,
 }
+
+
+def _reason(error: ValueError) -> str:
+    """Undecodable text and base64 are ValueErrors too."""
+    return "malformed response" if isinstance(error, UnicodeError) else str(error)
 
 
 def _user(raw: bytes) -> str:
