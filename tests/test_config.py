@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harebell.cli.server.folders import data_folder
-from harebell.config import OPTIONS, Config, config_file, load, shown
+from harebell.config import OPTIONS, Choice, Config, config_file, load, shown
 from harebell.errors import InvalidArgument
 
 
@@ -33,8 +33,10 @@ def test_the_default_is_weaker_than_the_file_than_the_variable_than_the_flag(fil
 def test_a_default_is_read_as_itself(name: str) -> None:
     each = OPTIONS[name]
     assert getattr(Config(), name) == each.default
-    if each.shown(each.default) != "none" or name == "tls_verify":
-        assert each.kind.read(each.shown(each.default)) == each.default
+    if each.default_text is None:
+        assert each.default is None
+    else:
+        assert each.kind.read(each.default_text) == each.default
     assert each.about.endswith(".")
 
 
@@ -49,6 +51,8 @@ def test_a_default_is_read_as_itself(name: str) -> None:
         ("memory_high_watermark", "0", 0), ("memory_high_watermark", 0, 0), ("memory_high_watermark", 1.0, 1.0),
         ("max_connections", "unlimited", None), ("max_connections", "0", 0),
         ("handshake_timeout", "500ms", 0.5), ("handshake_timeout", 3, 3.0), ("consumer_timeout", "30m", 1800.0),
+        ("heartbeat", "30s", 30), ("heartbeat", "1.5m", 90), ("heartbeat", "0", 0), ("heartbeat", 7, 7),
+        ("heartbeat", "2000 ms", 2),
         ("mechanisms", "plain, external", ("PLAIN", "EXTERNAL")), ("mechanisms", ["plain"], ("PLAIN",)),
         ("host", "*", ("*",)), ("host", "127.0.0.1, [::1],::1", ("127.0.0.1", "::1")),
         ("host", ["a,b", "c"], ("a", "b", "c")), ("host", "fe80::1%eth0", ("fe80::1%eth0",)),
@@ -73,6 +77,8 @@ def test_values(name: str, text: object, value: object) -> None:
         ("memory_high_watermark", "1.5", "a share of the memory"), ("memory_high_watermark", 0.0, "a share"),
         ("memory_high_watermark", "140%", "a share"), ("max_connections", "-1", 'from 0 on or "unlimited"'),
         ("handshake_timeout", "0", "a time above 0"), ("handshake_timeout", "soon", "a time"),
+        ("heartbeat", "soon", "a time with a unit"), ("heartbeat", "500ms", "from 0 to 65535 of seconds"),
+        ("heartbeat", "1d", "65535"), ("heartbeat", -1, "from 0"),
         ("mechanisms", [], "names"), ("mechanisms", [1], "names"), ("data", "", "a path"), ("data", 1, "a path"),
         ("host", "localhost:5672", "without a port"), ("host", "[::1]:5672", "without a port"),
         ("host", "[a]", "addresses"), ("host", "a,,b", "addresses"), ("host", [], "addresses"),
@@ -186,6 +192,20 @@ def test_which_file(tmp_path: Path) -> None:
     assert config_file(None, {**environ, "HAREBELL_CONFIG": "/v.toml"}) == Path("/v.toml")
     assert config_file("/f.toml", {**environ, "HAREBELL_CONFIG": "/v.toml"}) == Path("/f.toml")
     assert config_file(None, {"XDG_CONFIG_HOME": "relative"}) != Path("relative/harebell/harebell.toml")
+
+
+@pytest.mark.parametrize("name", [name for name, each in OPTIONS.items() if isinstance(each.kind, Choice)])
+def test_a_choice_says_its_values(name: str) -> None:
+    each = OPTIONS[name]
+    assert isinstance(each.kind, Choice)
+    assert all(f"`{value}`" in each.about for value in each.kind.values)
+
+
+@pytest.mark.parametrize("unit", ["ms", "s", "m", "h", ""])
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name.endswith("timeout") or name == "heartbeat"])
+def test_every_time_may_have_a_unit(name: str, unit: str) -> None:
+    read = OPTIONS[name].kind.read(f"{'5000' if unit == 'ms' else '5'}{unit}")
+    assert read == 5 * {"ms": 1, "s": 1, "m": 60, "h": 3600, "": 1}[unit]
 
 
 def test_shown() -> None:

@@ -27,8 +27,9 @@ def table(*, limits: bool) -> str:
     for name, each in OPTIONS.items():
         if (name in Limits.__dataclass_fields__) == limits:
             live = " *Live.*" if each.live and not limits else ""
-            cells = (each.flag, each.variable, each.name, each.shown(each.default))
-            lines.append("| " + " | ".join(f"`{cell}`" for cell in cells) + f" | {each.about}{live} |")
+            names = " | ".join(f"`{name}`" for name in (each.flag, each.variable, each.name))
+            default = "not set" if each.default_text is None else f"`{each.default_text}`"
+            lines.append(f"| {names} | {default} | {each.about}{live} |")
     return "\n".join(lines) + "\n"
 
 

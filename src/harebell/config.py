@@ -113,20 +113,6 @@ class Whole:
         return number
 
 
-class OptionalPort:
-    """A TCP port, or the word "none" for no listener, which becomes None."""
-
-    _port = Whole(0, 65_535)
-
-    def read(self, value: object) -> int | None:
-        if value == "none":
-            return None
-        try:
-            return self._port.read(value)
-        except ValueError:
-            raise ValueError('a whole number from 0 to 65535 or "none"') from None
-
-
 UNITS: Final = {
     "": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
@@ -175,16 +161,35 @@ class Watermark:
         raise ValueError("a share of the memory, as 0.6 or 60%, or a size, as 4GiB; 0 for none")
 
 
+SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _in_seconds(value: object) -> object:
+    """The seconds of a text, None for one that is no time; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h|d|)", value.strip())
+    return float(match[1]) * SECONDS[match[2]] if match else None
+
+
+class WholeSeconds(Whole):
+    """A time in whole seconds: a number, or a text with a unit."""
+
+    def read(self, value: object) -> int | None:
+        seconds = _in_seconds(value)
+        if isinstance(seconds, float) and seconds.is_integer():
+            seconds = int(seconds)
+        try:
+            return super().read(seconds)
+        except ValueError as error:
+            raise ValueError(f"{error} of seconds, or a time with a unit as in 30s or 1m") from None
+
+
 class Seconds:
     """A time: a number of seconds, or a text with a unit: ms, s, m, h, d."""
 
-    UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
     def read(self, value: object) -> float:
-        seconds: object = value
-        if isinstance(value, str):
-            match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h|d|)", value.strip())
-            seconds = float(match[1]) * self.UNITS[match[2]] if match else None
+        seconds = _in_seconds(value)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= sys.float_info.max:
             raise ValueError("a time above 0, in seconds or with a unit as in 500ms, 10s or 30m")
         return float(seconds)
@@ -305,7 +310,10 @@ class Limits:
         live=True,
     )
     heartbeat: int = option(
-        60, Whole(0, 65_535), "Seconds between heartbeats that the broker proposes to clients; 0 for none.", live=True
+        60,
+        WholeSeconds(0, 65_535),
+        "Whole seconds between heartbeats that the broker proposes to clients; 0 for none.",
+        live=True,
     )
     handshake_timeout: float = option(
         10.0, Seconds(), "Time within which a client must log in and open a virtual host.", live=True
@@ -398,11 +406,13 @@ class Config(Limits):
 
 
 class Option:
-    """One option. `name` is also its key in the TOML file."""
+    """One option. `name` is also its key in the TOML file; `about` has the values of a choice."""
 
     __slots__ = ("about", "default", "kind", "live", "name")
 
     def __init__(self, name: str, default: object, kind: Kind, about: str, live: bool) -> None:
+        if isinstance(kind, Choice):
+            about += f" One of {', '.join(f'`{each}`' for each in kind.values)}."
         self.name, self.default, self.kind, self.about, self.live = name, default, kind, about, live
 
     @property
@@ -422,14 +432,18 @@ class Option:
         """Whether its flag may be given several times."""
         return isinstance(self.kind, Hosts)
 
+    @property
+    def default_text(self) -> str | None:
+        """The default as a text that may be given; None where the default is to give nothing."""
+        text = self.shown(self.default)
+        return None if self.default is None and text == "none" else text
+
     def shown(self, value: object) -> str:
         """A value as a text. A whole number is plain, without the unit of a size, and None is "unlimited"."""
         if isinstance(self.kind, Watermark) and value == 1.0 and isinstance(value, float):
             return "100%"  # 1 is a size, of one byte
         if isinstance(self.kind, Whole):
             return "unlimited" if value is None else str(value)
-        if isinstance(self.kind, OptionalPort):
-            return "none" if value is None else str(value)
         return shown(value)
 
 

@@ -28,6 +28,7 @@ from harebell.config import (
     Text,
     Watermark,
     Whole,
+    WholeSeconds,
     load,
 )  # fmt: skip
 
@@ -67,6 +68,7 @@ VALUES: dict[type[Kind], st.SearchStrategy[Any]] = {
         st.floats(0, 1), FLOATS, DIGITS, DIGITS.map("{}%".format), st.sampled_from([0, 1, 1.0, "1GB"])
     ),
     Seconds: st.one_of(FLOATS, DIGITS, DIGITS.map("{}ms".format), DIGITS.map("{}d".format), st.integers(1)),
+    WholeSeconds: st.one_of(st.integers(), DIGITS, DIGITS.map("{}ms".format), DIGITS.map("{}m".format)),
     Names: st.one_of(TEXTS, LISTS),
     References: st.one_of(TEXTS, LISTS),
     Hosts: st.one_of(TEXTS, LISTS),
@@ -144,3 +146,20 @@ def test_a_path_that_is_for_no_file() -> None:
     text = printed({"data": "/tmp/\udcff", "port": "7"}).decode()
     assert tomllib.loads(text) == {"port": 7}
     assert "# data is '/tmp/\\udcff', and a file has only UTF-8: give --data" in text
+
+
+def test_what_stands_in_for_an_option_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    lines = [line.partition("  # ")[0].rstrip() for line in printed({"host": "*"}).decode().splitlines()]
+    assert f'# data = "{tmp_path}/harebell"' in lines
+    assert '# management_host = "*"' in lines
+    assert "# tls_cert is not set" in lines
+
+
+def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert "# data is not set" in printed({}).decode()

@@ -535,6 +535,7 @@ def test_the_configuration_is_printed(tmp_path: Path) -> None:
 
 def test_every_option_is_in_the_help() -> None:
     text = " ".join(harebell("serve", "--help").stdout.replace("│", " ").split())
+    assert "--empty-" not in text, "an empty list of addresses is refused, so that no flag gives one"
     for each in OPTIONS.values():
         assert each.flag in text
         assert f"env: {each.variable}" in text

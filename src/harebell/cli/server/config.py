@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
+from harebell.cli.server.folders import data_folder
 from harebell.cli.server.options import read_settings, with_options
 from harebell.cli.terminal.output import LONGEST, in_unicode, say
-from harebell.config import OPTIONS
+from harebell.config import OPTIONS, Config
+from harebell.errors import InvalidArgument
 from harebell.printable import printable
 
 __all__ = ["config"]
+
+
+def _folder(config: Config) -> Path | None:
+    try:
+        return data_folder()
+    except InvalidArgument:  # a user without a home folder: serve says it too
+        return None
+
+
+STAND_INS: Final[Mapping[str, Callable[[Config], object]]] = {
+    "data": _folder,
+    "management_host": lambda config: config.host,
+}
+"""What `harebell serve` takes for an option that is not set."""
 
 
 @with_options
@@ -22,7 +40,9 @@ def config(**given: Any) -> int:
     lines = []
     for name, each in OPTIONS.items():
         value, source = getattr(settings.config, name), settings.sources[name]
-        if value is None and source == "default" and each.shown(value) == "none":
+        if value is None and name in STAND_INS:
+            value = STAND_INS[name](settings.config)
+        if value is None and source == "default" and each.default_text is None:
             line = f"# {name} is not set"
         elif (text := _toml(value, each.shown(value))) is None:
             line = f"# {name} is {each.shown(value)!a}, and a file has only UTF-8: give {each.flag}"

@@ -27,7 +27,9 @@ def with_options(command: C) -> C:
 
 
 def _parameter(name: str, kind: Any, about: str) -> inspect.Parameter:
-    annotation = Annotated[kind | None, Parameter(validator=any_text, help=about, show_default=False)]
+    annotation = Annotated[
+        kind | None, Parameter(validator=any_text, help=about, show_default=False, negative_iterable=())
+    ]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -36,7 +38,8 @@ def _type(each: Option) -> Any:
 
 
 def _help(each: Option) -> str:
-    return f"{each.about} [{each.shown(each.default)}; env: {each.variable}, file: {each.name}]"
+    default = "" if each.default_text is None else f"{each.default_text}; "
+    return f"{each.about} [{default}env: {each.variable}, file: {each.name}]"
 
 
 def read_settings(given: dict[str, Any]) -> tuple[Settings, Path | None]:
