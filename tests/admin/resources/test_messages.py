@@ -30,6 +30,19 @@ def get(api: Api, queue: str, ackmode: str = "ack_requeue_false", **more: Any) -
     return api("POST", f"{queue}/get", body)
 
 
+def test_an_alarm_stops_no_publication_over_http(own: ApiThread) -> None:
+    """As on RabbitMQ. Clients of AMQP wait (tests/broker/test_alarms.py)."""
+    api, node = own.api(), own.broker.node
+    api.put("/api/queues/%2F/dead", {"durable": True})
+    arguments = {"x-max-length": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    api.put("/api/queues/%2F/q", {"durable": True, "arguments": arguments})
+    for resource in ("memory", "disk"):
+        own.run(lambda resource=resource: node.raise_alarm(resource))  # type: ignore[misc]
+    assert [publish(api, "%2F", payload).json for payload in ("one", "two")] == [{"routed": True}] * 2
+    assert api("POST", "/api/queues/%2F/q/move", {"destination": "dead"}).status == 200
+    assert [each["payload"] for each in get(api, "/api/queues/%2F/dead").json] == ["one", "two"]
+
+
 def test_publish_and_get(guest: Api, vhost: str, queue: str) -> None:
     properties = {
         "content_type": "text/plain", "delivery_mode": 2, "priority": 3, "headers": {"a": [1, {"b": None}], "c": 1.5},
