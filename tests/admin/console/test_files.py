@@ -77,7 +77,10 @@ def test_a_browser_that_has_the_page_gets_it_again_only_after_a_change(api: Api,
     tag = api("GET", "/", login=False).headers["etag"]
     again = api("GET", "/", headers={"if-none-match": tag}, login=False)
     assert (again.status, again.body) == (304, b"")
-    assert api("GET", "/", headers={"if-none-match": '"other"'}, login=False).status == 200
+    for names_it in ("*", f"W/{tag}", f'"other", {tag}', f'W/"other",W/{tag} , "more"'):
+        assert api("GET", "/", headers={"if-none-match": names_it}, login=False).status == 304, names_it
+    for names_others in ('"other"', 'W/"other", "more"', tag.strip('"'), "", f'"{tag[2:]}', f"{tag[:-2]}*"):
+        assert api("GET", "/", headers={"if-none-match": names_others}, login=False).status == 200, names_others
     for text in ("one", "two"):
         (tmp_path / "index.html").write_text(f'<script src="@/{text}.js"></script>')
         (tmp_path / "one.js").write_text(text)

@@ -82,6 +82,22 @@ def test_options_and_wrong_methods_name_the_right_ones(serving: ApiThread) -> No
     assert wrong.json == {"error": "method_not_allowed", "reason": "DELETE is not for this path"}
 
 
+def test_a_whole_url_is_the_path_behind_its_host(serving: ApiThread) -> None:
+    api = serving.api()
+    whole = f"http://localhost:{api.port}/api/whoami?columns=name"
+    assert api("GET", whole).json == {"name": "guest"}
+    assert api("GET", f"http://LOCALHOST:{api.port}/", login=False).headers["content-type"].startswith("text/html")
+    foreign = api("GET", "http://evil.example/api/whoami", headers={"host": "localhost"})
+    assert (foreign.status, foreign.reason) == (401, "User can only log in via localhost"), "the URL's host counts"
+    assert api("GET", "http://localhost/api/nothing").status == 404
+
+
+def test_options_of_the_server_itself(serving: ApiThread) -> None:
+    answer = serving.api()("OPTIONS", "*", login=False)
+    assert (answer.status, answer.headers["allow"]) == (200, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
+    assert serving.api()("GET", "*").status == 404
+
+
 def test_slashes_in_names_are_encoded_and_one_at_the_end_does_not_count(api: Api) -> None:
     name = "a/b c%2F?\u00e9"
     assert api.put(f"/api/vhosts/{part(name)}") == 201

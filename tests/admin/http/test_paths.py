@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, strategies as st
 
-from harebell.admin.http.paths import BadPath, Tree, split
+from harebell.admin.http.paths import BadPath, Tree, split, without_authority
 
 TREE = Tree(
     [
@@ -43,6 +43,15 @@ TREE = Tree(
 ])  # fmt: skip
 def test_finds(method: str, path: str, found: object) -> None:
     assert TREE.find(method, split(path.encode())) == found
+
+
+@pytest.mark.parametrize("target, path, authority", [
+    (b"/api/version", b"/api/version", None), (b"http://h:1/api/version", b"/api/version", b"h:1"),
+    (b"HTTPS://[::1]/", b"/", b"[::1]"), (b"http://h", b"/", b"h"), (b"*", b"*", None), (b"//h/x", b"//h/x", None),
+    (b"/api/users/http://u", b"/api/users/http://u", None), (b"ftp://h/x", b"ftp://h/x", None),
+])  # fmt: skip
+def test_a_target_may_be_a_whole_url(target: bytes, path: bytes, authority: bytes | None) -> None:
+    assert without_authority(target) == (path, authority)
 
 
 @given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"), min_size=1))

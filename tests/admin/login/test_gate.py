@@ -151,7 +151,14 @@ def test_a_form_logs_in_too(own: ApiThread) -> None:
     form = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
     assert own.api()("POST", "/api/login", b"username=guest&password=guest", form, login=False).status == 200
     assert own.api()("POST", "/api/login", b"username=guest&password=wrong", form, login=False).status == 401
-    assert own.api()("POST", "/api/login", b"username=%ff", form, login=False).status == 400
+    for wrong in (b"username=%ff", b"", b"username=guest", b"password=guest"):
+        assert own.api()("POST", "/api/login", wrong, form, login=False).status == 400
+
+
+@pytest.mark.parametrize("media", ["application/json", "text/plain", "application/x-www-form-urlencoded", ""])
+def test_json_logs_in_whatever_its_media_type_is(own: ApiThread, media: str) -> None:
+    body = b' {"username": "guest", "password": "guest"}'
+    assert own.api()("POST", "/api/login", body, {"content-type": media}, login=False).status == 200
 
 
 @pytest.mark.parametrize("body", [{}, {"username": "guest"}, {"username": 1, "password": "guest"}, [], "x"])

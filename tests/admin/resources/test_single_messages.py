@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from harebell.admin.resources import single_messages
 from harebell.broker.operations import messages as operations
 from harebell.routing.definitions import Permission
 from tests.admin.kit import Api, ApiThread
@@ -50,6 +51,28 @@ def test_what_is_browsed_stays_as_it_was(guest: Api, vhost: str, queue: str) -> 
     assert payloads(browse(guest, queue, filter="n > 1 AND n < 4")) == ["m2", "m3"]
     assert browse(guest, queue, offset=9)["items"] == []
     assert [each["redelivered"] for each in get(guest, queue).json] == [False] * 5
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_the_next_offset_is_null_at_the_end(guest: Api, vhost: str, kind: str) -> None:
+    path = f"/api/queues/{vhost}/{kind}"
+    guest.put(path, {"durable": True, "arguments": {"x-queue-type": kind}})
+    for number in range(3):
+        publish(guest, vhost, f"m{number}", routing_key=kind)
+    for offset in range(5):
+        for limit in range(1, 5):
+            found = browse(guest, path, offset=offset, limit=limit)
+            end = offset + limit
+            expected = [f"m{number}" for number in range(3)][offset:end]
+            assert (payloads(found), found["next_offset"]) == (expected, end if end < 3 else None), (offset, limit)
+
+
+def test_more_than_the_most_is_the_most(guest: Api, vhost: str, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_messages, "MOST", 2)
+    for number in range(3):
+        publish(guest, vhost, f"m{number}")
+    found = browse(guest, queue, limit=3)
+    assert (payloads(found), found["next_offset"]) == (["m0", "m1"], 2)
 
 
 def test_messages_that_came_back_and_those_that_expire(guest: Api, vhost: str, queue: str) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,7 @@ POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+TAG: Final = re.compile(r'"[^"]*"')
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 VARY: Final = "accept-encoding"
 
@@ -93,9 +95,14 @@ class Files:
     def _page(self, headers: Mapping[str, str]) -> Answer:
         tag = f'"{self.hash}"'
         about = {"cache-control": "no-cache", "etag": tag, "content-security-policy": POLICY}
-        if headers.get("if-none-match") == tag:
+        if _has(headers.get("if-none-match", ""), tag):
             return Answer(304, headers={**about, "vary": VARY})
         return _answer(self._files[PAGE], headers, about)
+
+
+def _has(header: str, tag: str) -> bool:
+    """Whether If-None-Match names the tag: among others, as a weak one, or as any (RFC 9110, 13.1.2)."""
+    return header.strip() == "*" or tag in TAG.findall(header)
 
 
 def _file(name: str, content: bytes) -> _File:

@@ -3,6 +3,7 @@
 Rules, in this order:
 
 - A page is for everybody: it has nothing of the broker's.
+- A target is a path, a whole URL, or the "*" of OPTIONS.
 - A path that no endpoint has is 404, a method that the path has not is 405, both without a login.
 - Then the login (401), the other site (403), what the endpoint needs (401), the virtual host (404), and only then the
   body, so that strangers cannot make the broker read.
@@ -26,7 +27,7 @@ from harebell.admin.answers import Answer, Refused, Stream
 from harebell.admin.context import Context
 from harebell.admin.http.bodies import Bodies, Left, Receive
 from harebell.admin.http.endpoint import Endpoint, Needs, check
-from harebell.admin.http.paths import BadPath, Tree, split
+from harebell.admin.http.paths import BadPath, Tree, split, without_authority
 from harebell.admin.http.refusals import refusal_of
 from harebell.admin.http.requests import Request, read_query
 from harebell.admin.login.gate import Gate, check_site
@@ -57,6 +58,7 @@ HEADERS: Final = (
 PIECE_SECONDS: Final = 60.0  # for a client to take a piece of an answer
 UNREAD_DIGITS: Final = 5  # of the length of a body that is read to its end though it is not used
 CHANGING: Final = frozenset({"PUT", "POST", "PATCH", "DELETE"})
+METHODS: Final = ", ".join(sorted({*CHANGING, "GET", "HEAD", "OPTIONS"}))
 STORE_FAILED: Final = Refused(503, "store_failed", "the disk refuses what the broker writes")
 NOT_HERE: Final = Refused(404, "Object Not Found", "Not Found")
 
@@ -119,10 +121,15 @@ class App:
     async def _answer(self, scope: MutableMapping[str, Any], receive: Receive) -> Answer | Stream:
         method: str = scope["method"]
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        page = self._pages(method, scope["raw_path"], headers)
+        path, authority = without_authority(scope["raw_path"])
+        if authority is not None:
+            headers["host"] = authority.decode("latin-1")
+        if method == "OPTIONS" and path == b"*":  # the server itself
+            return Answer(200, headers={"allow": METHODS})
+        page = self._pages(method, path, headers)
         if page is not None:
             return page
-        endpoint, names = self._find(method, scope["raw_path"])
+        endpoint, names = self._find(method, path)
         if endpoint is None:
             return Answer(200, headers={"allow": ", ".join(names)})
         host = scope["client"][0] if scope.get("client") else "127.0.0.1"

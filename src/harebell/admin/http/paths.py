@@ -11,13 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
-__all__ = ["BadPath", "Tree", "split"]
+__all__ = ["BadPath", "Tree", "split", "without_authority"]
 
 T = TypeVar("T")
 
 
 class BadPath(ValueError):
     """A path with a name that is no UTF-8."""
+
+
+def without_authority(target: bytes) -> tuple[bytes, bytes | None]:
+    """The path of a request's target, and the authority where it is a whole URL (RFC 9112, 3.2.2), else None."""
+    scheme, separator, rest = target.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        return target, None
+    authority, slash, path = rest.partition(b"/")
+    return slash + path or b"/", authority
 
 
 def split(raw: bytes) -> list[str]:

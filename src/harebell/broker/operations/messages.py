@@ -96,7 +96,7 @@ def browsing(
 
     Up to `limit` messages that the selector wants, none after `most_bytes` bytes of body, among MOST_EXAMINED.
     """
-    found, size, seen = list[Held](), 0, 0
+    found, size, seen, enough = list[Held](), 0, 0, False
     if isinstance(queue, StreamQueue):
         seen = min(offset, queue.message_count)
     walk = _ready(queue, seen)
@@ -105,12 +105,13 @@ def browsing(
             if held is None:
                 yield
                 continue
+            if enough:  # and here is one more
+                return Browsed(found, seen)
             seen += 1
             if seen > offset and (selector is None or selector.wants(HeldFacts(held, queue.timers))):
                 found.append(held)
                 size += held.size
-            if len(found) >= limit or size >= most_bytes or seen - offset >= MOST_EXAMINED:
-                return Browsed(found, seen)
+            enough = len(found) >= limit or size >= most_bytes or seen - offset >= MOST_EXAMINED
         return Browsed(found, None)
     finally:
         walk.close()
