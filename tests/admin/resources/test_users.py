@@ -26,6 +26,12 @@ def test_create_change_and_delete_a_user(api: Api, own: ApiThread) -> None:
     assert api("DELETE", "/api/users/u").status == api("GET", "/api/users/u").status == 404
 
 
+def test_a_user_may_delete_itself_over_http(own: ApiThread) -> None:
+    """As with RabbitMQ, where scripts add an administrator and then delete guest, all as guest."""
+    assert own.api()("DELETE", "/api/users/guest").status == 204
+    assert own.api()("GET", "/api/whoami").status == 401
+
+
 def test_who_adds_a_virtual_host_over_http_has_all_permissions_in_it(api: Api) -> None:
     assert api.put("/api/vhosts/v") == 201
     found = api.get("/api/vhosts/v/permissions")

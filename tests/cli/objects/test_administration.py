@@ -51,6 +51,18 @@ def test_a_user_from_first_to_last(http: Http, serving: ApiThread, vhost: str) -
     assert "no vhost 'x'" in http("permissions", "set", "guest", "--vhost", "x").error
 
 
+def test_a_user_does_not_delete_itself(http: Http) -> None:
+    refused = http("users", "delete", "guest")
+    assert (refused.status, "log in as another to delete it" in refused.error) == (1, True)
+    assert "guest" in [each["name"] for each in http("users", "list", "--json").json]
+
+
+@pytest.mark.parametrize("request_", [("sessions", "list"), ("sessions", "show", "s"), ("transactions", "list")])
+def test_sessions_and_transactions_need_amqp(http: Http, request_: tuple[str, ...]) -> None:
+    refused = http(*request_)
+    assert (refused.status, "give --url amqp://" in refused.error) == (1, True)
+
+
 def test_other_tags_keep_the_keys_of_scram(http: Http, run: Command, serving: ApiThread) -> None:
     amqp = ("--url", f"amqp://guest:guest@127.0.0.1:{serving.port}/")
     refused = http("users", "add", "s", "--password-file", "-", "--scram", stdin="pw")

@@ -56,7 +56,10 @@ def import_(
     ] = None,
     target: Target | None = None,
 ) -> int:
-    """Apply a definitions file, whole or not at all; prints remarks on what was left out. Nothing is deleted."""
+    """Apply a definitions file, whole or not at all. Nothing is deleted.
+
+    Prints remarks on what was left out. Over the HTTP API the broker's log alone has them.
+    """
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_bytes()
     except (OSError, UnicodeDecodeError) as error:

@@ -58,7 +58,7 @@ def _set_password(api: HttpApi, fields: Fields) -> None:
 
 def _user(api: HttpApi, fields: Fields, tags: list[str]) -> dict[str, object]:
     if "scram_sha_256" in fields:
-        raise InvalidArgument("keys for SCRAM-SHA-256 do not go over the HTTP API: give --url amqp://...")
+        raise InvalidArgument("the HTTP API takes no keys for SCRAM-SHA-256 (--scram): give --url amqp://...")
     algorithm = fields["hashing_algorithm"]
     if algorithm == SCRYPT and fields["password_hash"] and api.product() != "Harebell":
         raise InvalidArgument(f"{api.product()} does not know {SCRYPT}: add --hashing-algorithm {RABBITMQ_SHA256}")
@@ -91,6 +91,14 @@ def _delete(kind: str, plural: str) -> Callable[[HttpApi, Fields], None]:
         api.delete(plural, fields["name"])
 
     return work
+
+
+def _delete_user(api: HttpApi, fields: Fields) -> None:
+    """As over AMQP, a user does not delete itself. The HTTP API, like RabbitMQ's, would do it."""
+    name = fields["name"]
+    if name == api.address.user:
+        raise RequestFailed(f"user '{name}' is asking for this: log in as another to delete it")
+    _delete("user", "users")(api, fields)
 
 
 def _list_vhosts(api: HttpApi, fields: Fields) -> object:
@@ -161,7 +169,7 @@ def _export_definitions(api: HttpApi, fields: Fields) -> object:
 
 def _import_definitions(api: HttpApi, fields: Fields) -> list[str]:
     api.post("definitions", *filter(None, (fields.get("vhost"),)), body=fields["definitions"])
-    return []  # the HTTP API answers with no remarks
+    return []  # the broker logs its remarks, and the HTTP API has none in its answer
 
 
 def _both(api: HttpApi, fields: Fields) -> None:
@@ -196,7 +204,7 @@ REQUESTS: Final[Mapping[str, Callable[[HttpApi, Fields], object]]] = {
     "set-password": _set_password,
     "set-tags": _set_tags,
     "set-user-limits": _set_limits("user", "users"),
-    "delete-user": _delete("user", "users"),
+    "delete-user": _delete_user,
     "list-vhosts": _list_vhosts,
     "add-vhost": _add_vhost,
     "set-vhost-limits": _set_limits("vhost", "vhosts"),
