@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import harebell
-from harebell.cli.ctl.command import KNOWN, OPTIONS
+from harebell.admin.documents.endpoints import ENDPOINTS
+from harebell.cli.ctl.command import INSTEAD, KNOWN, OPTIONS
 from harebell.cli.ctl.main import main
 from harebell.client.blocking import connect
 from harebell.errors import HarebellError
@@ -308,6 +310,65 @@ def test_checks(ctl: Command, serving: ApiThread) -> None:
 def test_what_is_refused(ctl: Command, arguments: tuple[str, ...], status: int, says: str) -> None:
     refused = ctl(*arguments)
     assert (refused.status, says in refused.error) == (status, True), refused
+
+
+NOWHERE = {
+    0: [
+        "list_queues", "list_exchanges", "list_bindings", "list_consumers", "close_all_connections bye",
+        "close_all_user_connections guest bye",
+    ],
+    64: ["delete_queue q"],
+    65: [
+        "list_policies", "list_operator_policies", "list_parameters", "list_permissions", "list_topic_permissions",
+        "list_vhost_limits", "set_policy p ^a {}", "set_vhost_limits {}", "trace_on", "trace_off",
+        "set_parameter shovel p {}",
+    ],
+    69: [
+        "purge_queue q", "clear_policy p", "clear_operator_policy p", "clear_parameter shovel p", "clear_vhost_limits",
+        "set_permissions guest a b c", "clear_permissions guest", "set_topic_permissions guest x a b",
+        "clear_topic_permissions guest",
+    ],
+}  # fmt: skip
+NOBODY = {
+    0: ["close_all_user_connections nobody bye"],
+    65: ["authenticate_user nobody x"],
+    67: [
+        "delete_user nobody", "change_password nobody x", "set_user_tags nobody", "set_permissions nobody a b c",
+        "clear_permissions nobody", "set_topic_permissions nobody x a b", "clear_topic_permissions nobody",
+    ],
+    69: [
+        "list_user_permissions nobody", "list_user_topic_permissions nobody", "list_user_limits --user nobody",
+        "set_user_limits nobody {}", "clear_user_limits nobody all", "clear_password nobody",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "line"), [(status, line) for status, lines in NOWHERE.items() for line in lines])
+def test_a_vhost_that_does_not_exist(ctl: Command, status: int, line: str) -> None:
+    assert ctl(*line.split(), "-p", "nosuch").status == status
+
+
+@pytest.mark.parametrize(("status", "line"), [(status, line) for status, lines in NOBODY.items() for line in lines])
+def test_a_user_that_does_not_exist(ctl: Command, status: int, line: str) -> None:
+    assert ctl(*line.split()).status == status
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_what_does_it_instead(ctl: Command, name: str) -> None:
+    assert name not in KNOWN
+    refused = ctl(name, "x")
+    assert (refused.status, f"has no '{name}': {INSTEAD[name]}" in refused.error) == (64, True)
+    named = re.findall(r"`harebellctl (\w+)", INSTEAD[name])
+    assert set(named) <= set(KNOWN)
+    paths = {re.sub(r"{\w+}", "X", f"{each.method} {each.path}") for each in ENDPOINTS}
+    for request in re.findall(r"(?:GET|DELETE) /api/\S+", INSTEAD[name]):
+        assert re.sub(r"\b[A-Z]+\b(?! /)", "X", request) in paths, request
+
+
+@pytest.mark.parametrize("more", [(), ("list_queues",)])
+def test_help_is_a_command_too(ctl: Command, more: tuple[str, ...]) -> None:
+    said = ctl("help", *more)
+    assert (said.status, "list_queues" in said.output) == (0, True)
 
 
 def test_a_wrong_password(ctl: Command, serving: ApiThread) -> None:

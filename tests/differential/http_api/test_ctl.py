@@ -44,7 +44,14 @@ MORE = (
     ("check_running",), ("check_local_alarms",), ("check_virtual_hosts",), ("server_version",),
 )  # fmt: skip
 OF_3_10 = (
-    ("purge_queue", "nosuch"), ("delete_user", "nobody"),
+    ("purge_queue", "nosuch"), ("delete_user", "nobody"), ("list_bindings", "-p", "nosuch"),
+    ("list_exchanges", "-p", "nosuch"), ("list_consumers", "-p", "nosuch"), ("list_policies", "-p", "nosuch"),
+    ("list_operator_policies", "-p", "nosuch"), ("list_parameters", "-p", "nosuch"),
+    ("list_topic_permissions", "-p", "nosuch"), ("list_user_topic_permissions", "nobody"),
+    ("purge_queue", "-p", "nosuch", "q"), ("delete_queue", "-p", "nosuch", "q"),
+    ("clear_policy", "-p", "nosuch", "p"), ("clear_operator_policy", "-p", "nosuch", "p"),
+    ("clear_parameter", "-p", "nosuch", "shovel", "p"), ("close_all_connections", "-p", "nosuch", "bye"),
+    ("authenticate_user", "nobody", "x"), ("change_password", "nobody", "x"), ("check_port_listener", "abc"),
     ("list_users", "-p", "{v}"), ("list_permissions", "-p", "nosuch"), ("list_vhost_limits", "-p", "nosuch"),
     ("list_vhost_limits", "--global"), ("list_user_limits", "--global"), ("list_user_limits", "--user", "nobody"),
     ("set_permissions", "-p", "nosuch", "guest", "", "", ""), ("clear_permissions", "-p", "nosuch", "guest"),

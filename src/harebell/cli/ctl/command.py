@@ -38,8 +38,34 @@ INSTEAD: Final[Mapping[str, str]] = {
     "eval": "/api/index.html of the broker lists the requests of its HTTP API",
     "observer": "`harebell top` shows a broker live",
     "stop": "send the process of `harebell serve` SIGTERM",
+    "stop_app": "send the process of `harebell serve` SIGTERM",
+    "shutdown": "send the process of `harebell serve` SIGTERM",
+    "start_app": "`harebell serve` starts a broker",
+    "reset": "stop the broker, and start it with an empty folder (--data)",
+    "force_reset": "stop the broker, and start it with an empty folder (--data)",
+    "wait": "`harebellctl await_startup` asks whether the broker is up",
+    "await_online_nodes": "`harebellctl await_startup` asks whether the broker is up",
+    "node_health_check": "`harebellctl check_running` and `harebellctl check_alarms` have its parts",
+    "cluster_status": "a broker is one node, and `harebellctl status`, `alarms` and `listeners` have its parts",
+    "hash_password": "GET /api/auth/hash_password/PASSWORD gives the hash",
+    "list_feature_flags": "GET /api/feature-flags lists them",
+    "enable_feature_flag": "all of them are enabled",
+    "list_deprecated_features": "no feature is deprecated",
+    "list_node_auth_attempt_stats": "GET /api/auth/attempts/NODE has the counts",
+    "reset_node_auth_attempt_metrics": "DELETE /api/auth/attempts/NODE resets the counts",
+    "reset_stats_db": "DELETE /api/reset forgets the history",
+    "set_log_level": "change log_level in the file of `harebell serve`, and send it SIGHUP",
+    "rotate_logs": "`harebell serve` logs to standard error, and the service manager stores it",
+    "log_location": "`harebell serve` logs to standard error, and the service manager stores it",
+    "log_tail": "`harebell serve` logs to standard error: `journalctl -u harebell`",
+    "log_tail_stream": "`harebell serve` logs to standard error: `journalctl -fu harebell`",
+    "consume_event_stream": "GET /api/events streams what happens",
+    "restart_vhost": "every virtual host runs while its broker does",
+    "shovel_status": "GET /api/shovels lists the shovels",
+    "delete_shovel": "`harebellctl clear_parameter shovel NAME` ends a shovel",
+    "restart_shovel": "DELETE /api/shovels/vhost/VHOST/NAME/restart does it",
 }
-"""Commands that the HTTP API cannot do, and what does it."""
+"""Commands of RabbitMQ's that are none here, and what does it."""
 
 OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "user": frozenset(["list_user_limits"]),
@@ -95,7 +121,7 @@ def harebellctl(
 ) -> int:
     """Run one command."""
     if command in INSTEAD:
-        raise WrongUsage(f"'{command}' needs Erlang's access to a node: {INSTEAD[command]}")
+        raise WrongUsage(f"harebellctl has no '{command}': {INSTEAD[command]}")
     if command not in KNOWN:
         near = get_close_matches(command, KNOWN, 1)
         raise WrongUsage(f"Command '{command}' not found." + (f" Did you mean '{near[0]}'?" if near else ""))

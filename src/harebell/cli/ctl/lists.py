@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from harebell.cli.ctl.call import NO_SUCH_OBJECT, Call, Failed, WrongUsage
+from harebell.cli.ctl.call import NO_SUCH_OBJECT, Call, Failed, WrongUsage, need_vhost
 from harebell.cli.http_api.failures import Missing
 from harebell.cli.listing import value_at
 
@@ -186,9 +186,10 @@ def _fetched(call: Call, it: List, names: Mapping[str, str]) -> list[Row]:
     except Missing as error:
         if "user" in names:
             raise Failed(f'{{:no_such_user, "{names["user"]}"}}') from error
-        if it.in_vhost:
+        if it.in_vhost and not it.fixed:
             return []  # rabbitmqctl lists nothing there
         raise Failed(f"Virtual host '{call.vhost}' does not exist", NO_SUCH_OBJECT, title="") from error
     if call.command == "list_parameters":
+        need_vhost(call)
         return [row for row in rows if row["vhost"] == call.vhost]
     return rows

@@ -36,6 +36,8 @@ def _run(given: list[str]) -> None:
     from harebell.cli.ctl.command import harebellctl
     from harebell.cli.http_api.failures import RequestFailed
 
+    if given[:1] == ["help"]:  # of one command too: the page has all of them
+        given = ["--help"]
     if "-" in given and "--" not in given:  # standard input or output, which no parser takes for an argument
         given = [each for each in given if each != "-"] + ["--", "-"]
     app = App(
