@@ -20,7 +20,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "admin/http/endpoint.py": "admin/test_table.py",
     "admin/http/refusals.py": "admin/resources/test_queues.py",
     "admin/http/requests.py": "admin/http/test_app.py",
-    "admin/http/server.py": "admin/http/test_app.py",
     "admin/live/kinds.py": "admin/live/test_feed.py",
     "admin/live/policies.py": "admin/live/test_feed.py",
     "admin/login/users.py": "admin/test_table.py",

@@ -1,8 +1,8 @@
 """The HTTP server, in the broker's loop: uvicorn's connections on listeners of our own.
 
-Rules, beside uvicorn's: a request's head must arrive in HEAD_SECONDS, and a connection without a request ends after
-IDLE_SECONDS; there are MOST_CONNECTIONS at a time, and none when descriptors run out, because the store needs the last
-ones. Signals, logs and the loop are the program's.
+Rules, beside uvicorn's: a handshake of TLS and a request's head must each arrive in HEAD_SECONDS, and a connection
+without a request ends after IDLE_SECONDS; there are MOST_CONNECTIONS at a time, and none when descriptors run out,
+because the store needs the last ones. Signals, logs and the loop are the program's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from email.utils import formatdate
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -21,7 +21,8 @@ from uvicorn.server import ServerState
 
 from harebell.admin.http.app import HEADERS, App
 from harebell.broker.net.descriptors import ACCEPTS, deepen_backlog, last_for_connections
-from harebell.broker.net.listening import close_listeners, open_listeners
+from harebell.broker.net.listening import close_listeners, open_listeners, shown_address
+from harebell.broker.net.tls_stream import TlsStream
 
 __all__ = ["Server"]
 
@@ -66,11 +67,15 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {"abort": transport.abort}
-        descriptor = transport.get_extra_info("socket").fileno()
-        if len(self.connections) > MOST_CONNECTIONS or descriptor > self._last_descriptor:
-            transport.abort()
-        else:
+        if self.may_stay(transport):
             self._await_head()
+        else:
+            transport.abort()
+
+    def may_stay(self, transport: asyncio.Transport | TlsStream) -> bool:
+        """Whether there is room for the connection."""
+        descriptor: int = transport.get_extra_info("socket").fileno()
+        return len(self.connections) <= MOST_CONNECTIONS and descriptor <= self._last_descriptor
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -106,6 +111,55 @@ class _Connection(H11Protocol):
             self._deadline = None
 
 
+class _Secured:
+    """What a `TlsStream` serves: nothing during the handshake, then a client's connection.
+
+    streams  those of the server, for its end
+    """
+
+    def __init__(self, connection: _Connection, streams: set[TlsStream]) -> None:
+        self.peer = ""
+        self._connection, self._streams = connection, streams
+        self._stream: TlsStream | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._made = False
+
+    def accepted(self, transport: asyncio.Transport | TlsStream) -> bool:
+        assert isinstance(transport, TlsStream)
+        self._stream = transport
+        self._streams.add(transport)
+        self._deadline = asyncio.get_running_loop().call_later(HEAD_SECONDS, transport.abort)
+        address = transport.get_extra_info("peername")
+        self.peer = f"{shown_address(*address[:2])}, HTTPS" if address else "HTTPS"
+        return self._connection.may_stay(transport)
+
+    def made(self, transport: asyncio.Transport | TlsStream) -> None:
+        self._stop_waiting()
+        self._made = True
+        self._connection.connection_made(cast("asyncio.Transport", transport))
+
+    def data_received(self, data: bytes) -> None:
+        self._connection.data_received(data)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        if self._stream is not None:
+            self._streams.discard(self._stream)
+        if self._made:
+            self._connection.connection_lost(exc)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 class Server:
     """The listeners of one application. It listens on `port`, and first on `address`, once it has started."""
 
@@ -118,16 +172,20 @@ class Server:
         )  # fmt: skip
         self._state = _State()
         self._servers: list[asyncio.Server] = []
+        self._streams: set[TlsStream] = set()
 
     async def start(self) -> None:
         """Listen. Raises ListenError, which is an OSError."""
         self._config.load()
         loop, last = asyncio.get_running_loop(), last_for_connections()
+
+        def connection() -> _Connection | TlsStream:
+            made = _Connection(self._config, self._state, last)
+            return made if self._tls is None else TlsStream(self._tls, _Secured(made, self._streams))
+
         sockets = await open_listeners(self._hosts, self.port)
         for listening in sockets:
-            server = await loop.create_server(
-                lambda: _Connection(self._config, self._state, last), sock=listening, ssl=self._tls, backlog=ACCEPTS
-            )
+            server = await loop.create_server(connection, sock=listening, backlog=ACCEPTS)
             self._servers.append(deepen_backlog(server))
         self.address, self.port = sockets[0].getsockname()[:2]
 
@@ -144,6 +202,8 @@ class Server:
             await asyncio.gather(*late, return_exceptions=True)
         for connection in tuple(self._state.connections):
             _abort(connection)
+        for stream in tuple(self._streams):  # the handshakes under way, and what lingers
+            stream.abort()
 
 
 def _abort(connection: Any) -> None:

@@ -1,4 +1,4 @@
-"""TLS on one socket: bytes of the socket on one side, those of AMQP on the other.
+"""TLS on one socket: bytes of the socket on one side, those of AMQP or HTTP on the other.
 
 It is here because asyncio's and uvloop's TLS drop the alert of a failed handshake: they close the socket before what
 OpenSSL wrote last is sent, so that a client sees only the end of the connection. Here
@@ -9,7 +9,7 @@ OpenSSL wrote last is sent, so that a client sees only the end of the connection
 - a close sends close_notify behind all output, and reads on until the client closes;
 - output is encrypted as fast as the socket takes it, a piece at a time, whatever was written at once.
 
-The stream knows nothing of AMQP, nor of what it serves but the calls of `Secured`.
+The stream knows nothing of AMQP and HTTP, nor of what it serves but the calls of `Secured`.
 """
 
 from __future__ import annotations
@@ -130,6 +130,8 @@ class TlsStream(asyncio.Protocol):
     def get_extra_info(self, name: str) -> Any:
         if name == "cipher":
             return self._tls.cipher()
+        if name == "sslcontext":
+            return self._context
         return self._tls.getpeercert() if name == "peercert" else self._raw.get_extra_info(name)
 
     def is_closing(self) -> bool:
