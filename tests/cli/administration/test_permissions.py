@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.administering import Command
+from tests.wire import BrokerThread
 
 
 def test_permissions_from_first_to_last(run: Command) -> None:
@@ -46,3 +47,12 @@ def test_what_cannot_be(run: Command, arguments: tuple[str, ...], says: str) -> 
     refused = run("permissions", *arguments)
     status = 65 if says.startswith(("no user", "no vhost", "no exchange")) else 1
     assert (refused.status, says in refused.error) == (status, True), refused
+
+
+def test_a_probe_needs_a_permission_that_may_allow_nothing(run: Command, broker: BrokerThread) -> None:
+    run("users", "add", "probe", "--password-file", "-", stdin="secret")
+    url = broker.broker.url.replace("guest:guest", "probe:secret")
+    refused = run("ping", url)
+    assert (refused.status, "530" in refused.error) == (1, True)
+    assert run("permissions", "set", "probe", "--configure", "", "--write", "", "--read", "").status == 0
+    assert run("ping", url).status == 0
