@@ -127,7 +127,7 @@ def run(
         archive_bar = ("flights.log into Parquet", total, lambda: read.value)
         bars = (
             ("publish to flights, confirmed", total, lambda: tally.published),
-            ("work off flights.ops", total, lambda: tally.handled),
+            ("process flights.ops", total, lambda: tally.handled),
             archive_bar,
         )
         java = stack.enter_context(SparkThread())
