@@ -92,6 +92,31 @@ def test_a_password_is_asked_for_twice(run: Command, monkeypatch: pytest.MonkeyP
     run("users", "delete", "typed")
 
 
+@pytest.mark.parametrize("given", [("users", "add", "typed"), ("users", "set-password", "guest")], ids=" ".join)
+@pytest.mark.parametrize("answers", [0, 1])
+@pytest.mark.parametrize(("error", "says"), [
+    (EOFError(), "no password was typed: nothing was changed"),
+    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "no UTF-8 form: nothing was changed"),
+])  # fmt: skip
+def test_a_password_that_is_not_typed(
+    given: tuple[str, ...], answers: int, error: Exception, says: str, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter(range(answers))
+
+    def ask(prompt: str) -> str:
+        if next(asked, None) is None:
+            raise error
+        return "secret"
+
+    before = run("definitions", "export").json
+    monkeypatch.setattr(getpass, "getpass", ask)
+    monkeypatch.setattr("harebell.cli.administration.requests._at_terminal", lambda: True)
+    refused = run(*given)
+    assert (refused.status, refused.error.count("\n")) == (1, 1)
+    assert says in refused.error
+    assert run("definitions", "export").json == before
+
+
 def test_rabbitmq_has_its_own_command(alone: Command, rabbitmq: RabbitMQ) -> None:
     url = ("--url", f"amqp://guest:guest@127.0.0.1:{rabbitmq.port}/")
     for arguments, command in (

@@ -186,19 +186,30 @@ def hashes(name: str, password_file: str | None, algorithm: str | None, *, scram
 
 
 def _read_password(name: str, file: str | None) -> str:
-    if file == "-":
-        return _line(sys.stdin.readline(), "standard input")
     if file is not None:
         try:
+            if file == "-":
+                return _line(sys.stdin.readline(), "standard input")
             return _line(Path(file).read_text(encoding="utf-8"), file)
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"--password-file {file} cannot be read: {error}") from error
     if not _at_terminal():
         raise InvalidArgument("there is no terminal to ask for a password: give --password-file FILE, or - for a pipe")
-    password = getpass.getpass(f"Password of {name}: ")
-    if password != getpass.getpass("The same again: "):
+    password = _asked(f"Password of {name}: ")
+    if password != _asked("The same again: "):
         raise InvalidArgument("that was not the same twice: nothing was changed")
     return password
+
+
+def _asked(prompt: str) -> str:
+    try:
+        return getpass.getpass(prompt)
+    except EOFError:
+        raise InvalidArgument(
+            "no password was typed: nothing was changed; --password-file names a file of it"
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidArgument("what was typed has no UTF-8 form: nothing was changed") from None
 
 
 def _at_terminal() -> bool:
