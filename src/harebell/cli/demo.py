@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harebell.cli.files import write_file
 from harebell.cli.flights import topology
 from harebell.cli.flights.counts import Group, agree
 from harebell.cli.flights.report import write
@@ -69,7 +70,7 @@ def flights(
     report.parent.mkdir(parents=True, exist_ok=True)
     if definitions is not None:
         definitions.parent.mkdir(parents=True, exist_ok=True)
-        definitions.write_text(json.dumps(asyncio.run(topology.definitions()), indent=1) + "\n", encoding="utf-8")
+        write_file(definitions, json.dumps(asyncio.run(topology.definitions()), indent=1) + "\n")
 
     def finish(outcome: Outcome) -> int:
         return conclude(display, outcome, report, archive)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import Target, ask
+from harebell.cli.files import write_file
 from harebell.cli.terminal.output import say, say_json
 from harebell.cli.validators import file_name
 from harebell.errors import InvalidArgument
@@ -39,8 +39,7 @@ def export(
     if file == "-":
         return say_json(document, indent=1)
     try:
-        with open(file, "w", encoding="utf-8", opener=_private) as out:
-            out.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        write_file(file, json.dumps(document, indent=1, ensure_ascii=False) + "\n", private=True)
     except OSError as error:
         raise InvalidArgument(f"{file} cannot be written: {error.strerror}") from error
     return say(f"{file} has the definitions: {_counted(document)}")
@@ -72,13 +71,6 @@ def import_(
     for remark in ask(target, "import-definitions", definitions=document, vhost=vhost):
         say(f"remark: {remark}", sys.stderr)
     return say(f"the definitions are imported: {_counted(document)}")
-
-
-def _private(path: str, flags: int) -> int:
-    """Open for the owner alone, an existing file too."""
-    descriptor = os.open(path, flags, 0o600)
-    os.fchmod(descriptor, 0o600)
-    return descriptor
 
 
 def _counted(document: dict[str, object]) -> str:

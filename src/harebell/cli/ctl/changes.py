@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from harebell.cli.ctl.call import (
     json_of,
     need_vhost,
 )
+from harebell.cli.files import write_file
 from harebell.cli.http_api.client import HttpApi
 from harebell.cli.http_api.failures import Denied, Missing
 from harebell.cli.terminal.output import say_json
@@ -267,18 +267,10 @@ def export_definitions(call: Call, *file: str) -> int:
         return say_json(document)
     call.banner(f'Exporting definitions in JSON to a file at "{file[0]}" ...')
     try:
-        with open(file[0], "w", encoding="utf-8", opener=_private) as out:
-            out.write(json.dumps(document, ensure_ascii=False))
+        write_file(file[0], json.dumps(document, ensure_ascii=False), private=True)  # it has hashes of passwords
     except OSError as error:
         raise Failed(f"{file[0]} cannot be written: {error.strerror}", 73) from error
     return 0
-
-
-def _private(path: str, flags: int) -> int:
-    """Open for the owner alone, an existing file too: it has hashes of passwords."""
-    descriptor = os.open(path, flags, 0o600)
-    os.fchmod(descriptor, 0o600)
-    return descriptor
 
 
 def import_definitions(call: Call, *file: str) -> int:

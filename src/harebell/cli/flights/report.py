@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from harebell.cli.files import write_file
 from harebell.cli.flights import topology
 from harebell.cli.flights.counts import Group, agree
 from harebell.cli.flights.data import ALERT_MINUTES, airlines
@@ -27,7 +28,7 @@ TOP_ALERTS: Final = 12
 
 def write(path: Path, outcome: Outcome) -> None:
     """Write the page. OSError when the file cannot be written."""
-    path.write_text(page(outcome, airlines(), time.strftime("%Y-%m-%d %H:%M")), encoding="utf-8")
+    write_file(path, page(outcome, airlines(), time.strftime("%Y-%m-%d %H:%M")))
 
 
 def page(outcome: Outcome, names: dict[str, str], when: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
+from harebell.cli.files import write_file
 from harebell.cli.html.page import clip
 from harebell.cli.spark.checks import asked_queue, check_exchange, check_output
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
@@ -139,7 +140,7 @@ def deadletters(
         from harebell.cli.spark.deadletters_page import page
 
         report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(page(found.triage, found.what, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
+        write_file(report, page(found.triage, found.what, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
     if json_file is not None:
         write_json(json_file, found)
     if json_file != "-":
@@ -336,4 +337,4 @@ def write_json(place: str, found: Found) -> None:
     if place == "-":
         say_lines(text)
     else:
-        Path(place).write_text(text + "\n", encoding="utf-8")
+        write_file(place, text + "\n")

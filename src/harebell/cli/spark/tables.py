@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from harebell.cli.files import write_file
 from harebell.cli.terminal.consoles import new_console
 from harebell.errors import InvalidArgument
 
@@ -31,7 +32,7 @@ def file_text(path: Path, text: str) -> None:
     """Write a file. Raises InvalidArgument when it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text)
     except OSError as error:
         raise InvalidArgument(f"{path}: {error.strerror}") from None
 

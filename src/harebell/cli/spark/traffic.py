@@ -7,11 +7,13 @@ import json
 import tempfile
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from harebell.cli.files import write_file
 from harebell.cli.spark.checks import asked_queue, check_broker, check_output, check_period, duration
 from harebell.cli.spark.deadletters import table
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
@@ -127,7 +129,7 @@ def traffic(
         from harebell.cli.spark.traffic_page import page
 
         report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(page(found, work.what, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
+        write_file(report, page(found, work.what, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
     if csv_folder is not None:
         write_csv(csv_folder, found)
     if json_file is not None:
@@ -135,7 +137,7 @@ def traffic(
         if json_file == "-":
             say_lines(text)
         else:
-            Path(json_file).write_text(text + "\n", encoding="utf-8")
+            write_file(json_file, text + "\n")
     if json_file != "-":
         show(work.display, found, work.what)
         if report is not None:
@@ -245,7 +247,8 @@ def write_csv(folder: Path, found: Survey) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         if rows:
-            with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, rows[0].keys())
-                writer.writeheader()
-                writer.writerows(rows)
+            text = StringIO()
+            writer = csv.DictWriter(text, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
+            write_file(folder / f"{name}.csv", text.getvalue())
