@@ -8,13 +8,17 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from harebell import __version__
-from harebell.cli.main import EXTRAS
+from harebell.cli.main import EXTRAS, application
+from tests.cli.administering import runner
 from tests.cli.command import TIMEOUT, environment, harebell, python
 
 
@@ -47,6 +51,45 @@ def test_help_loads_no_command(arguments: str) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith("loaded: []\n")
+
+
+def groups(app: App, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name in app:
+        if not name.startswith("-") and app[name].default_command is None:
+            yield from groups(app[name], (*path, name))
+
+
+@pytest.mark.parametrize("flags", [(), ("--help",)], ids=["", "--help"])
+@pytest.mark.parametrize("path", list(groups(application())), ids=" ".join)
+def test_the_list_of_a_group_says_what_each_command_does(
+    path: tuple[str, ...], flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = runner(monkeypatch, capsys)(*path, *flags)
+    assert shown.status == 0
+    app = reduce(lambda group, name: group[name], path, application())
+    for name in app:
+        if not name.startswith("-"):
+            assert re.search(rf"^\u2502 {name} +[A-Z0-9].*[a-z]", shown.output, re.MULTILINE), (name, shown.output)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [(("serve",), "twice: without waiting for clients"), (("ping",), "open a channel, close"),
+     (("spark", "traffic"), ""), (("demo", "flights"), "Publishes 336,776 flights"), (("queues", "list"), "rates")],
+    ids=str,
+)  # fmt: skip
+def test_the_help_of_a_command_is_its_docstring(
+    path: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = " ".join(runner(monkeypatch, capsys)(*path, "--help").output.split())
+    command = reduce(lambda group, name: group[name], path, application())
+    function = command.default_command
+    assert function is not None
+    text = " ".join((function.__doc__ or "").split())
+    assert says in text
+    assert " ".join(text.split(" ")[:6]) in shown
+    assert says in shown
 
 
 @pytest.mark.parametrize("missing", ["cyclopts", "rich"])

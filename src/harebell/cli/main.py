@@ -7,9 +7,12 @@ without a traceback. This module parses no arguments.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from harebell import __version__
@@ -106,12 +109,48 @@ SPARK: Final[Mapping[str, tuple[str, str]]] = {
 SPOOL: Final[Mapping[str, str]] = {"list": "listed", "prune": "prune"}
 """The commands of `harebell spark spool`: name -> function of harebell.cli.spark.spool."""
 
+Command = tuple[str, str, str | None]
+
+COMMANDS: Final = (
+    ("serve", "server.serve:serve", "Run a broker until a signal stops it."),
+    ("config", "server.config:config", "Print the configuration, and where it comes from."),
+    ("ping", "ping:ping", "Say whether a broker answers."),
+    ("doctor", "doctor:doctor", "Show what this machine has, and what to do about problems."),
+    ("shovel", "shovel:shovel", "Move messages from one broker to another."),
+    ("completion", "completion:completion", "Print what completes this command in a shell."),
+    ("top", "top.command:top", "Show a broker's queues and connections live."),
+)
+"""The commands of no group: name, "module:function" below harebell.cli, and the text of the list."""
+
+DEMO: Final = (("flights", "demo:flights", "336,776 flights through the broker, the client and Spark."),)
+"""The commands of `harebell demo`, in the same form."""
+
+CHANNELS: Final = (("dropped", "channels:dropped", None),)
+"""The commands of `harebell channels` that need no HTTP API, in the same form; None: the command's docstring has it."""
+
 ABOUT: Final = "AMQP for Python: a broker, a client, and Spark pipelines over the messages."
 
 
-def application() -> App:
-    """The command-line application. Commands are named as "module:function" and imported when they run."""
+def application(words: Sequence[str] = ()) -> App:
+    """The command-line application. Commands are named as "module:function" and imported when they run.
+
+    words  those of the command line that are no options: where they name a group, the list of its commands has texts.
+           Elsewhere it needs none, and the help of a command is its own docstring
+    """
     from cyclopts import App, Parameter
+
+    asked = tuple(words)
+
+    def group(path: tuple[str, ...], about: str, commands: Iterable[Command], above: App) -> App:
+        made = App(name=path[-1], help=about)
+        add(made, path, commands)
+        above.command(made)
+        return made
+
+    def add(app: App, path: tuple[str, ...], commands: Iterable[Command]) -> None:
+        for name, function, about in commands:
+            place = f"harebell.cli.{function}"
+            app.command(place, name=name, help=(about or summary(place)) if path == asked else None)
 
     app = App(
         name="harebell",
@@ -120,46 +159,37 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(validator=plausible),
     )
-    app.command("harebell.cli.server.serve:serve", name="serve", help="Run a broker until a signal stops it.")
-    app.command(
-        "harebell.cli.server.config:config", name="config", help="Print the configuration, and where it comes from."
-    )
-    app.command("harebell.cli.ping:ping", name="ping", help="Say whether a broker answers.")
-    app.command(
-        "harebell.cli.doctor:doctor", name="doctor", help="Show what this machine has, and what to do about problems."
-    )
-    app.command("harebell.cli.shovel:shovel", name="shovel", help="Move messages from one broker to another.")
-    app.command(
-        "harebell.cli.completion:completion", name="completion", help="Print what completes this command in a shell."
-    )
-    app.command("harebell.cli.top.command:top", name="top", help="Show a broker's queues and connections live.")
-    demo = App(name="demo", help="All parts of Harebell at work on real data.")
-    demo.command(
-        "harebell.cli.demo:flights", name="flights", help="336,776 flights through the broker, the client and Spark."
-    )
-    app.command(demo)
-    spark = App(name="spark", help="Spark jobs over queues and streams.")
-    for name, (function, about) in SPARK.items():
-        spark.command(f"harebell.cli.spark.{function}", name=name, help=about)
-    spool = App(name="spool", help="The files in which messages of classic and quorum queues wait for Spark.")
-    for name, function in SPOOL.items():
-        spool.command(f"harebell.cli.spark.spool:{function}", name=name)
-    spark.command(spool)
-    app.command(spark)
-    data = App(name="data", help="The data folder of a broker that does not run.")
-    for name in DATA:
-        data.command(f"harebell.cli.server.data:{name}", name=name)
-    app.command(data)
+    add(app, (), COMMANDS)
+    group(("demo",), "All parts of Harebell at work on real data.", DEMO, app)
+    spark = group(
+        ("spark",), "Spark jobs over queues and streams.",
+        ((name, f"spark.{function}", about) for name, (function, about) in SPARK.items()), app,
+    )  # fmt: skip
+    group(
+        ("spark", "spool"), "The files in which messages of classic and quorum queues wait for Spark.",
+        ((name, f"spark.spool:{function}", None) for name, function in SPOOL.items()), spark,
+    )  # fmt: skip
+    group(
+        ("data",), "The data folder of a broker that does not run.",
+        ((name, f"server.data:{name}", None) for name in DATA), app,
+    )  # fmt: skip
     for package, nouns in (("administration", ADMINISTRATION), ("objects", OBJECTS)):
-        for noun, (about, commands) in nouns.items():
-            group = App(name=noun, help=about)
-            for name, function in commands.items():
-                group.command(f"harebell.cli.{package}.{noun}:{function}", name=name)
-            app.command(group)
-    app["channels"].command(
-        "harebell.cli.channels:dropped", name="dropped", help="List the messages that the broker dropped unread."
-    )
+        for noun, (about, verbs) in nouns.items():
+            commands = [(verb, f"{package}.{noun}:{function}", None) for verb, function in verbs.items()]
+            group((noun,), about, [*commands, *(CHANNELS if noun == "channels" else ())], app)
     return app
+
+
+def summary(place: str) -> str:
+    """The first sentences of the docstring of "module:function", which is read and not imported."""
+    module, _, function = place.partition(":")
+    spec = find_spec(module)
+    loader = spec.loader if spec is not None else None
+    source = loader.get_source(module) if isinstance(loader, InspectLoader) else None
+    for each in ast.parse(source or "").body:
+        if isinstance(each, ast.FunctionDef) and each.name == function:
+            return " ".join((ast.get_docstring(each) or "").partition("\n\n")[0].split())
+    return ""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -178,7 +208,7 @@ def _run(given: list[str]) -> None:
     except ImportError as error:
         fail(f"the `harebell` command needs the package {error.name}: pip install 'harebell[server]'")
     try:
-        application()(given, exit_on_error=False, print_error=False)
+        application([each for each in given if not each.startswith("-")])(given, exit_on_error=False, print_error=False)
     except cyclopts.CycloptsError as error:
         fail(wrong_argument(error), WRONG_ARGUMENT)
     except HarebellError as error:
