@@ -33,7 +33,7 @@ RARELY = 3600.0  # seconds between readings: the tests ask for each of them
 
 
 @asynccontextmanager
-async def showing(serving: ApiThread) -> AsyncIterator[Pilot[None]]:
+async def showing(serving: ApiThread) -> AsyncIterator[Pilot[bool]]:
     with HttpApi(parse_address(f"http://guest:guest@127.0.0.1:{serving.api_port}")) as api, Feed(api) as feed:
         async with Top(feed, every=RARELY).run_test(size=(80, 24), notifications=True) as pilot:
             await pilot.app.workers.wait_for_complete()
@@ -51,22 +51,22 @@ def fill(serving: ApiThread, name: str, messages: int) -> None:
         assert api("POST", "/api/exchanges/%2F/amq.default/publish", body).json == {"routed": True}
 
 
-def names(pilot: Pilot[None]) -> list[str]:
+def names(pilot: Pilot[bool]) -> list[str]:
     table = pilot.app.query_one("#list", DataTable)
     return [str(table.get_row_at(row)[0]) for row in range(table.row_count)]
 
 
-def text(pilot: Pilot[None]) -> list[str]:
+def text(pilot: Pilot[bool]) -> list[str]:
     """The screen as lines of text."""
     strips = pilot.app.screen._compositor.render_strips()
     return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
 
 
-def shown(pilot: Pilot[None], selector: str) -> str:
+def shown(pilot: Pilot[bool], selector: str) -> str:
     return str(pilot.app.screen.query_one(selector, Static).render())
 
 
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+async def until(pilot: Pilot[bool], condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await pilot.pause(0.01)
@@ -233,6 +233,15 @@ async def test_the_end_while_a_broker_is_silent(monkeypatch: pytest.MonkeyPatch)
         silence.set()
 
 
+@pytest.mark.parametrize("keys", [(), ("slash", "a"), ("enter",), ("enter", "b")], ids=" ".join)
+async def test_ctrl_c_ends_it_wherever_it_is(keys: tuple[str, ...]) -> None:
+    with ApiThread() as serving:
+        fill(serving, "orders", 1)
+        async with showing(serving) as pilot:
+            await pilot.press(*keys, "ctrl+c")
+        assert pilot.app.return_value is True
+
+
 async def test_messages_of_rabbitmq(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpApi, "product", lambda self: "RabbitMQ")
     with ApiThread() as serving:
@@ -256,4 +265,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     monkeypatch.setattr(Top, "run", lambda self: shown.append(self))
     with ApiThread() as serving:
         assert run("top", "--url", f"http://guest:guest@127.0.0.1:{serving.api_port}").status == 0
+        monkeypatch.setattr(Top, "run", lambda self: True)
+        interrupted = run("top", "--url", f"http://guest:guest@127.0.0.1:{serving.api_port}")
     assert len(shown) == 1
+    assert (interrupted.status, interrupted.error) == (130, "harebell: interrupted\n")

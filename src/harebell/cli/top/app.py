@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from rich.text import Text
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
@@ -28,8 +28,8 @@ LEAST_NAME: Final = 12  # columns of a name, and ...
 SCROLL_BAR: Final = 2  # ... of a bar beside the table
 
 
-class Top(App[None]):
-    """Queues and connections of one broker. `every`: seconds between two readings."""
+class Top(App[bool]):
+    """Queues and connections of one broker, read `every` so many seconds. The result: whether Ctrl-C ended it."""
 
     TITLE = "harebell top"
     ENABLE_COMMAND_PALETTE = False
@@ -50,6 +50,7 @@ class Top(App[None]):
         ("r", "reverse", "Reverse"),
         ("slash", "filter", "Filter"),
         ("p", "pause", "Pause"),
+        Binding("ctrl+c", "interrupt", show=False, priority=True),  # where a text is typed too
     ]
 
     def __init__(self, feed: Feed, *, every: float = 2.0) -> None:
@@ -172,6 +173,9 @@ class Top(App[None]):
             widths.append(0 if column.width is None else min(column.width, needed))
         rest = self.size.width - sum(widths) - 2 * len(widths) - SCROLL_BAR
         return [width or max(LEAST_NAME, rest) for width in widths]
+
+    def action_interrupt(self) -> None:
+        self.exit(result=True)
 
     def action_kind(self, number: int) -> None:
         self._kind, self._keys = KINDS[number], []

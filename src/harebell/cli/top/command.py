@@ -21,7 +21,7 @@ def top(
     ] = 2.0,
     target: HttpTarget | None = None,
 ) -> int:
-    """Show a broker's queues and connections live; q ends it, and the last line names the other keys."""
+    """Show a broker's queues and connections live; q or Ctrl-C ends it, and the last line names the other keys."""
     if not at_terminal():
         raise InvalidArgument("there is no terminal: `harebell queues list --watch 2` prints lists anywhere")
     from harebell.cli.top.app import Top
@@ -30,7 +30,8 @@ def top(
     with connect_to(target) as api:
         api.product()  # a wrong address or password ends the command here, with its own status
         with Feed(api) as feed:
-            Top(feed, every=every).run()
+            if Top(feed, every=every).run():
+                raise KeyboardInterrupt
     return 0
 
 
