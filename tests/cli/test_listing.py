@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from rich.cells import cell_len
 
 from harebell.cli.http_api.failures import NoAnswer
-from harebell.cli.listing import View, cell, show_one, show_rows, value_at
+from harebell.cli.listing import View, cell, show_one, show_rows, show_table, value_at
 from harebell.errors import InvalidArgument
 
 
@@ -83,6 +84,37 @@ def test_a_column_that_is_not_shown_may_be_named(capsys: pytest.CaptureFixture[s
 def test_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     show_one({"name": "q", "arguments": {"a": 1}}, as_json=False)
     assert [line.split() for line in capsys.readouterr().out.splitlines()[2:]] == [["name", "q"], ["arguments", "a=1"]]
+
+
+NAMES = ("q", "orders.of.the.day", "in B/s 3", "\u732b" * 20, "a" * 255, "", "x y " * 30)
+
+
+@pytest.mark.parametrize("columns", [8, 20, 30, 35, 40, 50, 61, 80, 120, 400])
+@pytest.mark.parametrize(
+    "titles",
+    [("vhost", "name", "type", "ready", "unacked", "consumers", "in/s", "out/s"), ("field", "value"), ("name",),
+     ("vhost", "name", "pattern", "apply to", "definition", "priority"), ("in B/s", "out B/s")],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_terminal_of_any_width_shows_everything(
+    titles: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    numbers = ("ready", "unacked", "consumers", "in/s", "out/s", "priority")
+    rows = [[number if title in numbers else name for title in titles] for number, name in enumerate(NAMES)]
+    show_table(titles, rows)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert all(cell_len(line) <= columns for line in shown.splitlines())
+    if columns >= max(map(len, titles)) + 8:
+        for title in titles:
+            assert title in shown, "no title is folded"
+    shown = "".join(shown.split())
+    for each in {each for row in rows for each in map(str, row)}:
+        for letter in each.replace(" ", ""):
+            assert shown.count(letter) >= sum(str(value).count(letter) for row in rows for value in row)
 
 
 def test_a_broker_that_comes_back(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

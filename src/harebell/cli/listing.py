@@ -1,7 +1,8 @@
 """Lists of objects as a table or as JSON: which columns, in which order, once or again every few seconds.
 
-Rules: a name is shown whole, folded over lines when it is longer than the terminal leaves room for; a row is one line
-where there is no terminal, so that grep sees it whole. What a client named cannot begin a row or steer the terminal.
+Rules: a name is shown whole, folded over lines when it is longer than the terminal leaves room for; a terminal that has
+no room for the titles gets a block of lines for each row; a row is one line where there is no terminal, so that grep
+sees it whole. What a client named cannot begin a row or steer the terminal.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Annotated, Any, Final, cast
 
 from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -26,9 +29,11 @@ from harebell.cli.validators import Seconds
 from harebell.errors import ConnectionLost, InvalidArgument
 from harebell.printable import printable
 
-__all__ = ["View", "cell", "show_one", "show_rows", "value_at"]
+__all__ = ["View", "cell", "show_one", "show_rows", "show_table", "value_at"]
 
 LONGEST: Final = 4096  # characters of a cell: a name has 255 bytes, arguments may have more
+LEAST: Final = 8  # columns of a terminal for a text that is folded
+GAP: Final = 2  # columns between two columns of a table
 WIDEST: Final = 1 << 16  # columns of a table that does not go to a terminal
 
 Row = Mapping[str, Any]
@@ -132,7 +137,7 @@ def _print(rows: Sequence[Row], columns: Sequence[str], without: Collection[str]
         chosen = rows if named is None else [{name: value_at(row, named[name]) for name in named} for row in rows]
         return say_json(chosen, indent=2)
     paths = [path for path in columns if path not in without] if named is None else list(named.values())
-    return _table(list(map(_title, paths)), [[value_at(row, path) for path in paths] for row in rows])
+    return show_table(list(map(_title, paths)), [[value_at(row, path) for path in paths] for row in rows])
 
 
 def _title(path: str) -> str:
@@ -203,19 +208,58 @@ def show_one(row: Row, *, as_json: bool) -> int:
     """Print one object: a line for each field, or JSON. Returns 0."""
     if as_json:
         return say_json(row, indent=2)
-    return _table(["field", "value"], [[name, cell(value)] for name, value in row.items()])
+    return show_table(["field", "value"], [[name, cell(value)] for name, value in row.items()])
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
-    console = new_console() if sys.stdout.isatty() else new_console(width=WIDEST)
+def show_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+    """Print a table; on a terminal that is too narrow for it, each row as lines of titles and values. Returns 0."""
+    terminal = sys.stdout.isatty()
+    console = new_console() if terminal else new_console(width=WIDEST)
+    shown = [list(map(line, titles)), *([cell(value) for value in row] for row in rows)]
+    numbers = [bool(rows) and all(_is_number(row[number]) for row in rows) for number in range(len(titles))]
+    widths = _widths(shown, numbers, console.width)
+    if widths is None:
+        _show_blocks(console, shown)
+        return 0
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    for number, title in enumerate(titles):
-        numbers = bool(rows) and all(_is_number(row[number]) for row in rows)
-        table.add_column(Text(line(title)), overflow="fold", justify="right" if numbers else "left", no_wrap=numbers)
-    for row in rows:
-        table.add_row(*(Text(cell(value)) for value in row))
+    for title, width, number in zip(shown[0], widths, numbers, strict=True):
+        table.add_column(Text(title), width=width, overflow="fold", justify="right" if number else "left")
+    for row in shown[1:]:
+        table.add_row(*map(Text, row))
     console.print(table)
     return 0
+
+
+def _widths(shown: Sequence[Sequence[str]], numbers: Sequence[bool], most: int) -> list[int] | None:
+    """The widths of columns that fill at most `most` columns of a terminal, so that no title and no number is folded.
+
+    The first of `shown` are the titles. None where they need more.
+    """
+    wanted = [max(map(cell_len, texts)) for texts in zip(*shown, strict=True)]
+    widths = [
+        want if number else max(cell_len(title), min(want, LEAST))
+        for title, want, number in zip(shown[0], wanted, numbers, strict=True)
+    ]
+    rest = most - sum(widths) - GAP * (len(widths) - 1)
+    if rest < 0:
+        return None
+    growing = sorted(range(len(widths)), key=lambda each: wanted[each] - widths[each])  # who needs least gets it whole
+    for place, each in enumerate(growing):
+        more = min(wanted[each] - widths[each], rest // (len(growing) - place))
+        widths[each] += more
+        rest -= more
+    return widths
+
+
+def _show_blocks(console: Console, shown: Sequence[Sequence[str]]) -> None:
+    titles, *rows = shown
+    for number, row in enumerate(rows):
+        block = Table(box=None, show_header=False, show_edge=False, pad_edge=False)
+        block.add_column(overflow="fold", width=min(max(map(cell_len, titles)), console.width // 2))
+        block.add_column(overflow="fold")
+        for title, text in zip(titles, row, strict=True):
+            block.add_row(Text(title), Text(text))
+        console.print(*([] if number == 0 else [""]), block, sep="\n")
 
 
 def _is_number(value: object) -> bool:
