@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import time
 from pathlib import Path
 
 import pytest
 
 from harebell.client.blocking import connect
+from harebell.config import Limits
 from harebell.testing.rabbitmq import RabbitMQ
 from tests.cli.administering import Command, runner
 from tests.wire import BrokerThread
@@ -115,6 +117,18 @@ def test_a_password_that_is_not_typed(
     assert (refused.status, refused.error.count("\n")) == (1, 1)
     assert says in refused.error
     assert run("definitions", "export").json == before
+
+
+def test_a_broker_that_takes_no_publications(alone: Command) -> None:
+    """The closing waits for nothing that the request has waited for."""
+    with BrokerThread(disk_free_limit=1 << 60) as thread:
+        began = time.monotonic()
+        refused = alone("vhosts", "list", "--timeout", "4", "--url", thread.broker.url)
+        assert time.monotonic() - began < 10, "12 and more when each step waits as long"
+        thread.run(lambda: thread.broker.node.set_limits(Limits(disk_free_limit=0)))
+    assert refused.status == 1
+    assert "takes no publications now (low on disk)" in refused.error
+    assert "give the URL of its HTTP API" in refused.error
 
 
 def test_rabbitmq_has_its_own_command(alone: Command, rabbitmq: RabbitMQ) -> None:

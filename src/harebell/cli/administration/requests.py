@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -36,13 +37,14 @@ from harebell.client.blocking import Connection, connect
 from harebell.client.messages import Message
 from harebell.client.servers import product_of
 from harebell.client.url import ConnectionParameters, parse_url
-from harebell.errors import AmqpError, HarebellError, InvalidArgument, NotFound, Unroutable
+from harebell.errors import AmqpError, DeadlineExceeded, HarebellError, InvalidArgument, NotFound, Unroutable
 
 __all__ = ["Target", "AsJson", "Password", "Vhost", "View", "ask", "hashes", "say", "show"]
 
 VARIABLES: Final = ("HAREBELL_URL", "HAREBELL_HTTP_URL")  # either may be an http URL
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
 NOT_FOUND: Final = "not_found"  # the name of reply code 404
+MOMENT: Final = 0.25  # seconds
 REPLIES: Final = "amq.rabbitmq.reply-to"
 RABBITMQCTL: Final[Mapping[str, str]] = {
     "set-password": "change_password",
@@ -118,7 +120,9 @@ def ask(target: Target | None, do: str, **fields: object) -> Any:
 
 
 def _ask_broker(url: ConnectionParameters, timeout: float, request: Mapping[str, object]) -> Any:
-    with connect(url, timeout=timeout, recovery=None) as connection:
+    ends = monotonic() + timeout
+    connection = connect(url, timeout=timeout, recovery=None)
+    try:
         server, peer = server_name(connection.server_properties), connection.parameters.peer
         if product_of(connection.server_properties) == "RabbitMQ":
             do = str(request["do"])
@@ -128,28 +132,48 @@ def _ask_broker(url: ConnectionParameters, timeout: float, request: Mapping[str,
                 "or give the URL of its HTTP API"
             )
         try:
-            answer = _exchange(connection, request, timeout)
+            answer = _exchange(connection, request, ends)
         except NotFound as error:
             raise Refused(f"{server} at {peer} cannot be administered over AMQP: {error}") from error
+        except DeadlineExceeded as error:
+            raise Refused(f"no answer came within {timeout:g} seconds: whether it was done is not known") from error
+    finally:
+        connection.close(timeout=_left(ends))
     if isinstance(answer, dict) and "error" in answer:
         kind = Missing if answer["error"] == NOT_FOUND else Refused
         raise kind(answer["reason"].partition(" - ")[2] or answer["reason"])
     return answer
 
 
-def _exchange(connection: Connection, request: Mapping[str, object], timeout: float) -> Any:
-    channel = connection.channel()
-    channel.confirm_select()
+def _exchange(connection: Connection, request: Mapping[str, object], ends: float) -> Any:
+    """The answer."""
+    channel = connection.channel(timeout=_left(ends))
+    channel.confirm_select(timeout=_left(ends))
     body = json.dumps(request).encode()
-    with channel.consume(REPLIES, no_ack=True) as replies:
+    with channel.consume(REPLIES, no_ack=True, timeout=_left(ends)) as replies:
         try:
-            channel.publish(Message(body, reply_to=REPLIES), "amq.system", "amq.administer", mandatory=True)
+            message = Message(body, reply_to=REPLIES)
+            channel.publish(message, "amq.system", "amq.administer", mandatory=True, timeout=_left(ends))
         except Unroutable:
             raise NotFound("it has no service amq.administer") from None
-        arrived = replies.receive(1, timeout=timeout)
+        except DeadlineExceeded as error:
+            alarm = connection.blocked
+            connection.close(timeout=_left(ends))  # what follows a publication that waits would wait behind it
+            if alarm is None:
+                raise
+            raise Refused(
+                f"{connection.parameters.peer} takes no publications now ({alarm}), and over AMQP a request is one: "
+                "give the URL of its HTTP API, --url http://...; whether it will be done is not known"
+            ) from error
+        arrived = replies.receive(1, timeout=_left(ends))
     if not arrived:
-        raise Refused(f"no answer came within {timeout:g} seconds: whether it was done is not known")
+        raise DeadlineExceeded("no answer")
     return json.loads(arrived[0].body)
+
+
+def _left(ends: float) -> float:
+    """The seconds until then, and a moment at least: a broker that answers at once has time to."""
+    return max(MOMENT, ends - monotonic())
 
 
 async def _ask_folder(folder: Path, request: Mapping[str, object], plugins: Sequence[Plugin]) -> Any:
