@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harebell.cli.main import main
+from harebell.cli.entry import harebell
 
 if __name__ == "__main__":
-    main()
+    harebell()

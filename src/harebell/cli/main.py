@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from harebell import __version__
+from harebell.cli.entry import INTERRUPTED
 from harebell.cli.terminal.output import say, standard_streams
 from harebell.cli.validators import plausible
 from harebell.errors import HarebellError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-INTERRUPTED: Final = 130  # 128 + SIGINT, as in shells
 WRONG_ARGUMENT: Final = 2  # as of shells and of argparse
 URL_SHOWN: Final = re.compile(r'(value) ".*://.*"( for )')
 
@@ -195,7 +195,10 @@ def summary(place: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` name (by default those of the process), and exit with its status."""
     with standard_streams("harebell"):
-        _run(list(sys.argv[1:] if arguments is None else arguments))
+        try:
+            _run(list(sys.argv[1:] if arguments is None else arguments))
+        except KeyboardInterrupt:
+            fail("interrupted", INTERRUPTED)
 
 
 def _run(given: list[str]) -> None:
@@ -220,9 +223,6 @@ def _run(given: list[str]) -> None:
         fail(f"this needs the package {needed}: pip install 'harebell[{EXTRAS[needed]}]'")
     except OSError as error:
         fail(in_words(error))
-    except KeyboardInterrupt:
-        say("harebell: interrupted", sys.stderr)
-        sys.exit(INTERRUPTED)
 
 
 def wrong_argument(error: Exception) -> str:

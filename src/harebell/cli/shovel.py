@@ -23,6 +23,7 @@ from rich.table import Table
 from harebell.bridge import Destination, Shovel, ShovelOptions, Source, declare_topology
 from harebell.bridge.options import DEFAULT_PREFETCH, DEFAULT_RECONNECT_DELAY, MAX_PREFETCH, AckMode
 from harebell.bridge.topology import durable_queues
+from harebell.cli.entry import INTERRUPTED
 from harebell.cli.server.serve import loop_factory
 from harebell.cli.terminal.consoles import add_row, new_console
 from harebell.cli.terminal.display import Display
@@ -36,7 +37,6 @@ from harebell.routing.definitions import Definitions, QueueDefinition, parse_def
 
 __all__ = ["shovel"]
 
-INTERRUPTED: Final = 130  # 128 + SIGINT, as in shells
 AT_ONCE: Final = 8  # queues that are moved at the same time, where each comes to its end
 
 

@@ -74,7 +74,7 @@ def test_a_wheel_has_every_file_of_the_package_that_git_knows(wheel: Path) -> No
 
 
 def test_the_metadata(wheel: Path) -> None:
-    assert "harebell = harebell.cli.main:main" in text_of(wheel, "entry_points.txt")
+    assert "harebell = harebell.cli.entry:harebell" in text_of(wheel, "entry_points.txt")
     assert "Root-Is-Purelib: true" in text_of(wheel, ".dist-info/WHEEL")
     metadata = metadata_of(wheel)
     assert (metadata["Name"], metadata["Requires-Python"], metadata["License-Expression"]) == (

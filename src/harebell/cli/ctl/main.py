@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from harebell.cli.main import INTERRUPTED, fail, in_words, wrong_argument
+from harebell.cli.entry import INTERRUPTED
+from harebell.cli.main import fail, in_words, wrong_argument
 from harebell.cli.terminal.output import say, standard_streams
 from harebell.cli.validators import plausible
 from harebell.errors import HarebellError, InvalidArgument
@@ -23,7 +24,10 @@ ABOUT: Final = "rabbitmqctl's and rabbitmq-diagnostics' commands, for a broker w
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` name (by default those of the process), and exit with its status."""
     with standard_streams("harebellctl"):
-        _run(list(sys.argv[1:] if arguments is None else arguments))
+        try:
+            _run(list(sys.argv[1:] if arguments is None else arguments))
+        except KeyboardInterrupt:
+            _end(INTERRUPTED, "harebellctl: interrupted")
 
 
 def _run(given: list[str]) -> None:
@@ -62,8 +66,6 @@ def _run(given: list[str]) -> None:
         _end(70, "Error:", str(error))
     except OSError as error:
         _end(70, "Error:", in_words(error))
-    except KeyboardInterrupt:
-        _end(INTERRUPTED, "harebellctl: interrupted")
 
 
 def _end(status: int, *texts: str) -> None:
