@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
@@ -132,10 +132,12 @@ def options(path: tuple[str, ...]) -> Iterator[tuple[str, Sequence[str]]]:
             yield name, PATHS
 
 
-def texts(path: tuple[str, ...], needed: Sequence[str]) -> Iterator[tuple[str, Callable[[str], list[str]]]]:
+def texts(
+    path: tuple[str, ...], needed: Sequence[str], kinds: Set[object] = frozenset({str, tuple[str, ...]})
+) -> Iterator[tuple[str, Callable[[str], list[str]]]]:
     """The arguments and options of a command that take texts, and the command's arguments with a value for them."""
     for each in COMMANDS[path].assemble_argument_collection():
-        if not {str, tuple[str, ...]} & {each.hint, *get_args(each.hint)}:
+        if not kinds & {each.hint, *get_args(each.hint)}:
             continue
         kind = each.field_info.kind
         if kind is each.field_info.KEYWORD_ONLY:
@@ -214,6 +216,16 @@ def test_an_empty_text_is_refused(path: tuple[str, ...], run: Command, serving: 
             assert result.error.endswith(" It is empty\n"), (name, result.error)
             assert result.error.count("\n") == 1
             assert result.output == ""
+
+
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path != ("serve",)], ids=" ".join)
+def test_an_empty_path_is_refused(path: tuple[str, ...], run: Command, serving: ApiThread) -> None:
+    """It would be the current folder."""
+    for name, given in texts(path, arguments(path, serving.broker.url), frozenset({Path})):
+        result = run(*path, *given(""))
+        assert result.status == 2, (name, result)
+        assert result.error.endswith(" It is empty\n"), (name, result.error)
+        assert (result.error.count("\n"), result.output) == (1, "")
 
 
 @pytest.mark.repeats

@@ -3,17 +3,32 @@
 Rules: every argument is `plausible`, also where it names no validator (`harebell.cli.main` sees to that). A number is
 finite, and an integer has 64 bits. A text is in UTF-8, the form in which everything goes to a broker, and it is not
 empty: in the path of a request an empty name means the list of all. What may be empty takes `maybe_empty`, and a file,
-whose name may have any bytes, is a Path or takes `file_name`. What waits for seconds takes `Seconds`, and what counts
-things takes `Number`.
+whose name may have any bytes, is a Path (`no_empty_path`) or takes `file_name`. What waits for seconds takes `Seconds`,
+and what counts things takes `Number`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
-from typing import Any, Final, cast, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_type_hints
 
-__all__ = ["LIMIT", "MAX_SECONDS", "Number", "Seconds", "any_text", "file_name", "in_utf8", "maybe_empty", "plausible"]
+if TYPE_CHECKING:
+    from cyclopts import ArgumentCollection
+
+__all__ = [
+    "LIMIT",
+    "MAX_SECONDS",
+    "Number",
+    "Seconds",
+    "any_text",
+    "file_name",
+    "in_utf8",
+    "maybe_empty",
+    "no_empty_path",
+    "plausible",
+]
 
 MAX_SECONDS: Final = 1_000_000.0  # poll(2) has 2**31 milliseconds, 24 days
 MAX_COUNT: Final = 2**31 - 1  # an integer of Java, for Spark
@@ -73,6 +88,15 @@ def file_name(kind: object, value: object) -> None:
     """Refuse an empty text; one that is not UTF-8 may be the name of a file."""
     if value == "":
         raise ValueError("It is empty")
+
+
+def no_empty_path(app: object, words: object, arguments: ArgumentCollection) -> None:
+    """Refuse an empty text where a Path is taken: it would be the current folder. For `App.config` of cyclopts."""
+    for each in arguments:
+        if Path in {each.hint, *get_args(each.hint)} and any(token.value == "" for token in each.tokens):
+            from cyclopts import ValidationError  # the base install has no cyclopts
+
+            raise ValidationError(argument=each, exception_message="It is empty", value="")
 
 
 def any_text(kind: object, value: object) -> None:

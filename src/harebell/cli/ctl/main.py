@@ -13,7 +13,7 @@ from typing import Final
 from harebell.cli.entry import INTERRUPTED
 from harebell.cli.main import fail, in_words, wrong_argument
 from harebell.cli.terminal.output import say, standard_streams
-from harebell.cli.validators import plausible
+from harebell.cli.validators import no_empty_path, plausible
 from harebell.errors import HarebellError, InvalidArgument
 
 __all__ = ["main"]
@@ -50,6 +50,7 @@ def _run(given: list[str]) -> None:
         suppress_keyboard_interrupt=False,
         version_flags=[],
         default_parameter=Parameter(validator=plausible),
+        config=no_empty_path,
     )
     app.default(harebellctl)
     try:
