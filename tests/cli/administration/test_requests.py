@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from harebell.client.blocking import connect
 from harebell.config import Limits
 from harebell.testing.rabbitmq import RabbitMQ
+from tests.admin.kit import ApiThread
 from tests.cli.administering import Command, runner
 from tests.wire import BrokerThread
 
@@ -117,6 +119,39 @@ def test_a_password_that_is_not_typed(
     assert (refused.status, refused.error.count("\n")) == (1, 1)
     assert says in refused.error
     assert run("definitions", "export").json == before
+
+
+MISSPELT = (
+    ("users", "delete", "gest"), ("users", "set-password", "gest", "--password-file", "-"),
+    ("users", "set-tags", "gest", "a"), ("users", "set-limits", "gest", "--max-channels", "1"),
+    ("vhosts", "delete", "shpo", "--yes"), ("vhosts", "set-limits", "shpo", "--max-queues", "1"),
+    ("permissions", "list", "--user", "gest"), ("permissions", "list", "--vhost", "shpo"),
+    ("permissions", "set", "gest"), ("permissions", "set", "guest", "--vhost", "shpo"),
+    ("permissions", "clear", "gest"), ("permissions", "clear", "guest", "--vhost", "shpo"),
+    ("permissions", "set-topic", "gest", "amq.topic"), ("permissions", "clear-topic", "guest", "--vhost", "shpo"),
+    ("definitions", "export", "--vhost", "shpo"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["amqp", "http", "data"])
+def test_a_name_that_is_misspelt(alone: Command, tmp_path: Path, way: str) -> None:
+    with ExitStack() as stack:
+        if way == "data":
+            with BrokerThread(tmp_path):
+                pass
+            where = ("--data", str(tmp_path))
+        else:
+            serving = stack.enter_context(ApiThread())
+            http = f"http://guest:guest@127.0.0.1:{serving.api_port}"
+            where = ("--url", http if way == "http" else serving.broker.url)
+        assert alone("vhosts", "add", "shop", *where).status == 0
+        for given in MISSPELT:
+            refused = alone(*given, *where, stdin="secret")
+            noun, name, near = ("user", "gest", "guest") if "gest" in given else ("vhost", "shpo", "shop")
+            said = f"harebell: no {noun} '{name}': did you mean '{near}'?\n"
+            assert (refused.status, refused.output, refused.error) == (65, "", said), given
+        far = alone("users", "delete", "zzz", *where)
+        assert far.error == "harebell: no user 'zzz': `harebell users list` has them all\n"
 
 
 def test_a_broker_that_takes_no_publications(alone: Command) -> None:

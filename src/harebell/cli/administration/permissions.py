@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import Target, Vhost, View, ask, say, show
-from harebell.cli.http_api.failures import Missing
+from harebell.cli.http_api.failures import missing
 from harebell.cli.validators import maybe_empty
 
 __all__ = ["clear", "clear_topic", "list_topic", "listed", "set_", "set_topic"]
@@ -90,5 +90,7 @@ def clear_topic(
 def _need(target: Target | None, user: str | None, vhost: str | None) -> None:
     """Raise Missing for a user or a virtual host that does not exist: an empty list would say that it has none."""
     for noun, name in (("user", user), ("vhost", vhost)):
-        if name is not None and all(each["name"] != name for each in ask(target, f"list-{noun}s")):
-            raise Missing(f"no {noun} '{name}': `harebell {noun}s list` has them all")
+        if name is not None:
+            known = [each["name"] for each in ask(target, f"list-{noun}s")]
+            if name not in known:
+                raise missing(f"{noun} '{name}'", name, known, f"harebell {noun}s list")

@@ -25,7 +25,7 @@ from harebell.broker.auth.passwords import SCRYPT
 from harebell.broker.auth.users import SCRAM_KEYS, make_user
 from harebell.broker.plugins import Plugin
 from harebell.cli.administration.over_http import ask_over_http
-from harebell.cli.http_api.failures import Missing
+from harebell.cli.http_api.failures import Missing, RequestFailed, missing
 from harebell.cli.http_api.target import CaFile, HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
 from harebell.cli.server.options import read_settings
@@ -55,6 +55,13 @@ RABBITMQCTL: Final[Mapping[str, str]] = {
     "clear-topic-permission": "clear_topic_permissions",
 }
 """RabbitMQ's names of the operations that it names differently."""
+
+
+NAMED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("delete-user", "set-password", "set-tags", "set-user-limits"), "user"),
+    **dict.fromkeys(("delete-vhost", "set-vhost-limits"), "vhost"),
+}
+"""Which kind of object has the name, in the requests with a `name` of an object that there is."""
 
 
 class Refused(HarebellError):
@@ -105,6 +112,13 @@ def ask(target: Target | None, do: str, **fields: object) -> Any:
     """The answer to a request of `harebell.broker.operations.administration`. Fields that are None are left out."""
     target = target or Target()
     request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
+    try:
+        return _send(target, request)
+    except Missing as error:
+        raise _nearest(target, request) or error from error
+
+
+def _send(target: Target, request: Mapping[str, object]) -> Any:
     if target.data is None:
         url = target.url or next((os.environ[name] for name in VARIABLES if os.environ.get(name)), DEFAULT_URL)
         if url.startswith(("http://", "https://")):
@@ -117,6 +131,25 @@ def ask(target: Target | None, do: str, **fields: object) -> Any:
     if target.url is not None:
         raise InvalidArgument("give either --url, for a broker that runs, or --data, for one that does not")
     return asyncio.run(_ask_folder(target.data, request, target.load_plugins()))
+
+
+def _nearest(target: Target, request: Mapping[str, object]) -> Missing | None:
+    """Missing with the nearest name, for the first object of the request that its list does not have."""
+    for noun in ("vhost", "user", "transaction"):
+        name = request.get("name" if NAMED.get(str(request["do"])) == noun else noun)
+        if not isinstance(name, str):
+            continue
+        try:
+            listed = _send(target, {"do": f"list-{noun}s"})
+        except (RequestFailed, Refused):
+            return None
+        vhost = request.get("vhost") if noun == "transaction" else None
+        where = "" if vhost is None else f" in vhost '{vhost}'"
+        key = "transaction" if noun == "transaction" else "name"
+        known = [each[key] for each in listed if vhost in (None, each.get("vhost"))]
+        if name not in known:
+            return missing(f"{noun} '{name}'{where}", name, known, f"harebell {noun}s list")
+    return None
 
 
 def _ask_broker(url: ConnectionParameters, timeout: float, request: Mapping[str, object]) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import AsJson, Target, Vhost, View, ask, say, show
-from harebell.cli.http_api.failures import Missing
+from harebell.cli.http_api.failures import missing
 from harebell.cli.listing import show_one
 from harebell.cli.terminal.output import say_json
 from harebell.errors import InvalidArgument
@@ -46,13 +46,13 @@ def end(name: Name, *, user: User = None, vhost: Vhost = "/", target: Target | N
 
 
 def _find(target: Target | None, name: str, user: str | None, vhost: str) -> dict[str, Any]:
+    sessions = ask(target, "list-sessions")
     found: list[dict[str, Any]] = [
-        each
-        for each in ask(target, "list-sessions")
-        if (each["session"], each["vhost"]) == (name, vhost) and user in (None, each["user"])
+        each for each in sessions if (each["session"], each["vhost"]) == (name, vhost) and user in (None, each["user"])
     ]
     if len(found) > 1:
         raise InvalidArgument(f"several users have a session '{name}': add --user {found[0]['user']}, or another one")
     if not found:
-        raise Missing(f"no session '{name}' in vhost '{vhost}': `harebell sessions list` has them all")
+        here = [each["session"] for each in sessions if each["vhost"] == vhost]
+        raise missing(f"session '{name}' in vhost '{vhost}'", name, here, "harebell sessions list")
     return found[0]

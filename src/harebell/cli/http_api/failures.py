@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 from harebell.errors import HarebellError
 
-__all__ = ["Denied", "Missing", "NoAnswer", "RequestFailed"]
+__all__ = ["Denied", "Missing", "NoAnswer", "RequestFailed", "missing"]
 
 
 class RequestFailed(HarebellError):
@@ -31,3 +33,14 @@ class Missing(RequestFailed):
     """What the request names does not exist."""
 
     exit_status = 65  # EX_DATAERR
+
+
+def missing(what: str, name: str, known: Iterable[str], listing: str = "") -> Missing:
+    """Missing for an object, `what` it is with its name. Names the nearest one that is known, else the listing command.
+
+    listing  a `harebell` command; "": no command lists them
+    """
+    near = get_close_matches(name, known := list(known), 1)
+    if near:
+        return Missing(f"no {what}: did you mean '{near[0]}'?")
+    return Missing(f"no {what}: `{listing}` has them all" if listing and known else f"no {what}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any, Final, TypeVar
 
 from cyclopts import Parameter
 
 from harebell.cli.http_api.client import HttpApi
-from harebell.cli.http_api.failures import Missing, RequestFailed
+from harebell.cli.http_api.failures import Missing, RequestFailed, missing
 from harebell.errors import InvalidArgument
 
 __all__ = ["Arguments", "AsJson", "InVhost", "Vhost", "find", "known_from", "listed_in", "need_one", "pairs", "trying"]
@@ -44,24 +43,22 @@ def trying(api: HttpApi, noun: str, name: str, vhost: str | None, work: Callable
     try:
         return work()
     except Missing as error:
-        raise Missing(_missing(api, noun, name, vhost)) from error
+        raise _missing(api, noun, name, vhost) from error
 
 
-def _missing(api: HttpApi, noun: str, name: str, vhost: str | None) -> str:
-    text = f"no {noun} '{name}'" + (f" in vhost '{vhost}'" if vhost is not None else "")
-    listing = f"`harebell {plural(noun)} list` has them all" if noun != "operator policy" else ""
+def _missing(api: HttpApi, noun: str, name: str, vhost: str | None) -> Missing:
+    text = f"{noun} '{name}'" + (f" in vhost '{vhost}'" if vhost is not None else "")
     try:
         known = api.get(plural(noun))
     except RequestFailed:
-        return text
+        return Missing(f"no {text}")
     if vhost is not None:
         elsewhere = [each["vhost"] for each in known if each["name"] == name and each["vhost"] != vhost]
         if elsewhere:
-            return f"{text}: vhost '{elsewhere[0]}' has one, add --vhost {elsewhere[0]}"
+            return Missing(f"no {text}: vhost '{elsewhere[0]}' has one, add --vhost {elsewhere[0]}")
     here = [each["name"] for each in known if vhost is None or each["vhost"] == vhost]
-    near = get_close_matches(name, here, 1)
-    remedy = f"did you mean '{near[0]}'?" if near else listing
-    return f"{text}: {remedy}" if remedy else text
+    listing = f"harebell {plural(noun)} list" if noun != "operator policy" else ""
+    return missing(text, name, here, listing)
 
 
 def listed_in(api: HttpApi, path: str, vhost: str | None) -> list[dict[str, Any]]:
@@ -75,11 +72,10 @@ def listed_in(api: HttpApi, path: str, vhost: str | None) -> list[dict[str, Any]
 
 def need_one(api: HttpApi, nouns: Sequence[str], name: str, vhost: str | None) -> None:
     """Raise Missing unless an object of one of these kinds has the name, in the virtual host or in any."""
-    for noun in nouns:
-        if any(each["name"] == name for each in listed_in(api, plural(noun), vhost)):
-            return
-    where = f" in vhost '{vhost}'" if vhost is not None else ""
-    raise Missing(f"no {' or '.join(nouns)} '{name}'{where}")
+    known = [each["name"] for noun in nouns for each in listed_in(api, plural(noun), vhost)]
+    if name not in known:
+        where = f" in vhost '{vhost}'" if vhost is not None else ""
+        raise missing(f"{' or '.join(nouns)} '{name}'{where}", name, known)
 
 
 def known_from(vhost: str | None) -> Sequence[str]:
