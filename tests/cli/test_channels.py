@@ -42,5 +42,8 @@ def test_what_expired_is_listed(broker_url: str, capsys: pytest.CaptureFixture[s
 
 
 def test_no_layer(broker_url: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
-    assert run(broker_url, "--prefix", "nobody") == 1
-    assert "no channel layer with prefix 'nobody'" in capsys.readouterr().out
+    for options in ((), ("--json",)):
+        assert run(broker_url, "--prefix", "nobody", *options) == 1
+        shown = capsys.readouterr()
+        assert (shown.out, shown.err.count("\n")) == ("", 1)
+        assert "no channel layer with prefix 'nobody'" in shown.err

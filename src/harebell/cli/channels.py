@@ -9,7 +9,7 @@ from rich.table import Table
 
 from harebell.channels.names import Names, non_local
 from harebell.cli.terminal.consoles import add_row, new_console
-from harebell.cli.terminal.output import say, say_json
+from harebell.cli.terminal.output import say_json
 from harebell.cli.validators import Number
 from harebell.client.blocking import connect
 from harebell.client.messages import Delivery
@@ -37,9 +37,9 @@ def dropped(
                 if delivery is None:
                     break
                 rows.append(_row(names, delivery))
-        except NotFound:
-            say(f"no channel layer with prefix '{prefix}' has been at {connection.parameters.peer} lately")
-            return 1
+        except NotFound as error:
+            text = f"no channel layer with prefix '{prefix}' has been at {connection.parameters.peer} lately"
+            raise NotFound(f"{text}: --prefix names another one") from error
     if json:
         for row in rows:
             say_json(row)
