@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from harebell import __version__
 from harebell.cli.entry import INTERRUPTED
-from harebell.cli.terminal.output import say, standard_streams
+from harebell.cli.terminal.output import in_words, say, standard_streams
 from harebell.cli.validators import no_empty_path, plausible
 from harebell.errors import HarebellError
 
@@ -229,12 +229,6 @@ def _run(given: list[str]) -> None:
 def wrong_argument(error: Exception) -> str:
     """What cyclopts says of an argument, in one line; without a URL, which may have a password."""
     return URL_SHOWN.sub(r"\1\2", " ".join(str(error).split()))
-
-
-def in_words(error: OSError) -> str:
-    """What a disk or a network refused, and for which file."""
-    reason = error.strerror or str(error) or type(error).__name__
-    return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
 def fail(text: str, status: int = 1) -> None:

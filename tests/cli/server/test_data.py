@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -11,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from harebell.broker import Broker
-from harebell.broker.store.catalog.check import CATALOG, COPY, SEAL, CatalogError
+from harebell.broker.store.catalog.check import CATALOG, COPY, SEAL, CatalogError, check_catalog
 from harebell.broker.store.data_folder import hold_folder, mark_running, mark_stopped, shared_folder
 from harebell.broker.store.prepared import KeptBranch
 from harebell.cli.server.data import Unusable, check, repair
 from harebell.routing.definitions import User
 from tests.broker.kit import NodeKit
+from tests.broker.store.permissions import unreadable
 from tests.cli.command import harebell
 
 WAL = f"{CATALOG}-wal"
@@ -149,6 +153,87 @@ def test_a_catalog_is_mended(data: Path, damage: str, capsys: pytest.CaptureFixt
         assert "later changes to queues, bindings, users or policies are lost" in done
     assert check(data=data) == 0
     assert contents(data) == found
+
+
+def files_of(data: Path) -> dict[Path, bytes]:
+    """The files with their contents, but for those that hold nothing between two starts."""
+    return {
+        path: path.read_bytes()
+        for path in data.rglob("*")
+        if path.is_file() and path.name not in ("lock", f"{CATALOG}-shm")
+    }
+
+
+OF_THE_CATALOG = (CATALOG, WAL, COPY, SEAL)
+
+
+@pytest.mark.parametrize(
+    "name", [*OF_THE_CATALOG, "segments", "sessions", "transactions", "queues/*", "streams/*", "*/*/*.log", "queues"]
+)
+def test_what_may_not_be_read_is_not_damaged(data: Path, name: str) -> None:
+    """A check, a repair and a start say so, name it, and change nothing; the same file is whole for its user."""
+    for record in ("sessions", "transactions"):
+        (data / record).touch()
+    path, before = next(data.glob(name)), files_of(data)
+    with unreadable(path):
+        with pytest.raises(Unusable, match=f"{path.name}.*: Permission denied: let the broker's user read"):
+            check(data=data)
+        if name in OF_THE_CATALOG:
+            with pytest.raises(Unusable, match=f"{name}: Permission denied: let the broker's user read"):
+                repair(data=data, new_catalog=True)
+        with pytest.raises(PermissionError) as refused:
+            NodeKit(data)
+        assert path.name in str(refused.value)
+        assert "data repair" not in str(refused.value)
+    if name in OF_THE_CATALOG:
+        assert files_of(data) == before
+    assert check(data=data) == 0
+    assert contents(data) == EVERYTHING
+
+
+def test_a_catalog_is_not_damaged_when_descriptors_run_out(data: Path) -> None:
+    """However many are left, a repair and a check of the catalog change nothing."""
+    before = sorted(data.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = [os.open(os.devnull, os.O_RDONLY) for _ in range(16)]
+    highest = max(int(each.name) for each in Path("/dev/fd").iterdir())
+    try:
+        used += [os.open(os.devnull, os.O_RDONLY) for _ in range(highest - len(used))]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(used) + 1, hard))
+        found: list[object] = []
+        while None not in found and len(found) < 12:
+            found.append(refusal_of(data / CATALOG))
+            os.close(used.pop())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in used:
+            os.close(each)
+    assert found.pop() is None
+    assert set(found) == {errno.EMFILE}
+    assert sorted(data.iterdir()) == before
+
+
+def refusal_of(catalog: Path) -> object:
+    """What a check of the catalog says: nothing, that it is damaged, or the number of another error."""
+    try:
+        check_catalog(catalog)
+    except CatalogError as error:
+        return error
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def test_a_catalog_is_not_damaged_while_another_program_uses_it(tmp_path: Path) -> None:
+    NodeKit(tmp_path / "data").stop()
+    with closing(sqlite3.connect(tmp_path / "data" / CATALOG, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OSError, match="database is locked") as refused:
+            check_catalog(tmp_path / "data" / CATALOG)
+    assert refused.value.errno == errno.EBUSY
+    assert not isinstance(refused.value, CatalogError)
+    check_catalog(tmp_path / "data" / CATALOG)
 
 
 def test_no_whole_catalog(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

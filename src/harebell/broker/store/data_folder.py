@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from harebell.broker.store.catalog.check import APPLICATION, CATALOG, COPY, SEAL
+from harebell.broker.store.files import shows_damage
 from harebell.broker.store.private import FOLDER, close_to_others, is_open_to_others, private_opener
 from harebell.synced_files import make_folder, sync_folder
 
@@ -80,7 +81,9 @@ def _of_other(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(72)
-    except OSError:
+    except OSError as error:
+        if not shows_damage(error):
+            raise
         return False
     return head.startswith(b"SQLite format 3\0") and head[68:] != APPLICATION.to_bytes(4, "big")
 
@@ -165,7 +168,9 @@ def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
         return LastStop.CLEAN
     try:
         before = marker.read_bytes() if marker.is_file() else b""
-    except OSError:
+    except OSError as error:
+        if not shows_damage(error):
+            raise
         before = b""
     return LastStop.KILLED if before and before == _boot(boot_id).encode() else LastStop.POWER_CUT
 

@@ -6,9 +6,9 @@ only reads, and looks at a copy elsewhere.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +26,8 @@ from harebell.broker.store.catalog.check import (
     inspect_catalog,
     message_folders,
 )  # fmt: skip
-from harebell.broker.store.catalog.seal import read_seal
-from harebell.broker.store.files import Damage
+from harebell.broker.store.catalog.seal import seal_if_whole
+from harebell.broker.store.files import Damage, shows_damage, status
 from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.inventory import RECORDS, missing_files, sizes_of_records
 from harebell.broker.store.queue_log.recovery import Recovery
@@ -78,10 +78,7 @@ class _OnlyLooks:
 
 def candidates(data: Path) -> list[Inspection]:
     """The catalog and its copy, the one to use first: whole ones, that which the seal names, the newest."""
-    try:
-        seal = read_seal(data / SEAL)
-    except OSError:
-        seal = None
+    seal = seal_if_whole(data / SEAL)
     found = []
     for name in (CATALOG, COPY):
         try:
@@ -101,7 +98,7 @@ def candidates(data: Path) -> list[Inspection]:
 
 
 def examine(data: Path) -> Iterator[Finding]:
-    """Examine the folder, which is locked by the caller. OSError when it cannot be read at all."""
+    """Examine the folder, which is locked by the caller. OSError when this process cannot read what is in it."""
     with _copied_catalog(data) as copies:
         yield from _examine(data, copies)
 
@@ -124,13 +121,14 @@ def _copied_catalog(data: Path) -> Iterator[Path]:
 
 def _copy(resolved: Path, path: Path, copy: Path, suffix: str) -> None:
     source, target = resolved.with_name(resolved.name + suffix), copy.with_name(copy.name + suffix)
-    if source.is_dir():
+    found = status(source)
+    if found is not None and stat.S_ISDIR(found.st_mode):
         target.mkdir()
-    elif source.exists():
+    elif found is not None:
         try:
             shutil.copyfile(source, target)
         except OSError as error:
-            if error.errno != errno.EIO:  # what a failing disk lacks is damage
+            if not shows_damage(error):
                 raise
     elif source.is_symlink() or (not suffix and path.is_symlink()):
         target.symlink_to("nowhere")
@@ -153,7 +151,8 @@ def _examine(data: Path, copies: Path) -> Iterator[Finding]:
             yield Finding(True, f"{missing.path} is {missing.how}{owners.get(missing.folder, '')}")
     yield from _examine_records(data)
     for folder in message_folders(data):
-        if not (data / folder).is_dir():
+        found = status(data / folder)
+        if found is None or not stat.S_ISDIR(found.st_mode):
             yield Finding(True, f"{folder} is no folder{owners.get(folder, '')}")
             continue
         if folder not in owners:
@@ -182,6 +181,8 @@ def _examine_records(data: Path) -> Iterator[Finding]:
         try:
             _, cut, damage = RecordFile(data / name, commit, _OnlyLooks(), sizes.get(name)).read()
         except OSError as error:
+            if not shows_damage(error):
+                raise
             yield Finding(True, f"{name} cannot be read: {error}")
             continue
         if damage:
@@ -202,6 +203,8 @@ def _examine_log(data: Path, folder: str, owner: str) -> Iterator[Finding]:
             log = Recovery(str(data / folder), _OnlyLooks(), suspect=False)
             damages, cut = log.damages, log.cut
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not shows_damage(error):
+            raise
         yield Finding(True, f"{folder}{owner} cannot be read: {error}")
         return
     for each in damages:

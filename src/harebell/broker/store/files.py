@@ -1,17 +1,25 @@
 """The operating system's file calls that the store uses, as a protocol, so that tests can replace it by a failing disk.
 
-The `os` module implements it. Every call may raise OSError; `pwrite` may write less than its data.
+The `os` module implements it. Every call may raise OSError; `pwrite` may write less than its data. Few of these errors
+say that a file is damaged (`shows_damage`): the others say something of this process or this machine, and the same
+file may be whole for the next one.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Damage", "Files", "read_all", "remove", "write_all"]
+__all__ = ["Damage", "Files", "read_all", "remove", "shows_damage", "status", "write_all"]
 
 _READ: Final = 8 * 1024 * 1024
+# Nothing is there, something else than a file is there, a link leads nowhere, or the disk has lost what is there.
+_GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_DAMAGE: Final = (
+    *_GONE, errno.EISDIR, errno.ENXIO, errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)
+)  # fmt: skip
 
 
 class Files(Protocol):
@@ -55,6 +63,21 @@ def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> N
         if not more:
             raise OSError(errno.EIO, "nothing was written")
         done += more
+
+
+def shows_damage(error: OSError) -> bool:
+    """Whether the error says that the file itself is damaged or gone. One without a number is of its contents."""
+    return error.errno is None or error.errno in _DAMAGE
+
+
+def status(path: Path) -> os.stat_result | None:
+    """What is there, behind links; None for nothing. OSError when that cannot be known, as `Path.exists` hides."""
+    try:
+        return path.stat()
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+        return None
 
 
 def read_all(files: Files, path: str) -> bytes:

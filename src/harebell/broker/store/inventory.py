@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from harebell.broker.store.files import shows_damage, status
 from harebell.broker.store.private import FILE, private_opener
 
 __all__ = ["INVENTORY", "RECORDS", "Inventory", "Missing", "missing_files", "sizes_of_records"]
@@ -46,7 +48,9 @@ def _read(path: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     try:
         text = path.read_bytes().decode("utf-8", "replace")
-    except OSError:
+    except OSError as error:
+        if not shows_damage(error):
+            raise
         return found
     for line in text.split("\n")[:-1]:  # the last one is torn, if it is not empty
         sign, _, rest = line.partition(" ")
@@ -72,17 +76,18 @@ def sizes_of_records(data: Path) -> dict[str, int]:
 def missing_files(data: Path) -> list[Missing]:
     """The files that are gone, are no files any more, are empty, or are shorter than at the last clean stop.
 
-    Those of records are left out: who reads them knows more.
+    Those of records are left out: who reads them knows more. OSError when this process cannot look.
     """
     missing = []
     for name, least in _read(data / INVENTORY).items():
         if name in RECORDS:
             continue
         path = data / name
-        if not path.is_file():
-            missing.append(Missing(name, "no file any more" if path.exists() else "gone"))
+        now = status(path)
+        if now is None or not stat.S_ISREG(now.st_mode):
+            missing.append(Missing(name, "gone" if now is None else "no file any more"))
             continue
-        size = path.stat().st_size
+        size = now.st_size
         if not size:
             missing.append(Missing(name, "empty"))
         elif size < least:

@@ -28,7 +28,7 @@ from harebell.broker.store.catalog.check import (
     message_folders,
     sealed_by,
 )  # fmt: skip
-from harebell.broker.store.catalog.seal import SealFile, read_seal
+from harebell.broker.store.catalog.seal import SealFile, seal_if_whole
 from harebell.broker.store.examination import candidates
 from harebell.broker.store.private import FOLDER, make_private
 from harebell.routing.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition, VirtualHost
@@ -90,10 +90,7 @@ def _generations(data: Path, best: Inspection) -> tuple[int, int]:
     own = best.seal.generation if best.seal else 0
     known = [own]
     known += [each.seal.generation for each in candidates(data) if each.seal is not None]
-    try:
-        seal = read_seal(data / SEAL)
-    except OSError:
-        seal = None
+    seal = seal_if_whole(data / SEAL)
     if seal is not None and (best.seal is None or seal.identity == best.seal.identity):
         known.append(seal.generation)
     return max(known), max(known) - own

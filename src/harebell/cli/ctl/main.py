@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from harebell.cli.entry import INTERRUPTED
-from harebell.cli.main import fail, in_words, wrong_argument
-from harebell.cli.terminal.output import say, standard_streams
+from harebell.cli.main import fail, wrong_argument
+from harebell.cli.terminal.output import in_words, say, standard_streams
 from harebell.cli.validators import no_empty_path, plausible
 from harebell.errors import HarebellError, InvalidArgument
 

@@ -9,11 +9,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from harebell.broker.store.catalog.check import CatalogError
 from harebell.broker.store.data_folder import has_data, hold_folder, shared_folder
 from harebell.broker.store.examination import examine
 from harebell.broker.store.repair import repair as mend
-from harebell.cli.server.folders import data_folder
-from harebell.cli.terminal.output import say
+from harebell.cli.server.folders import data_folder, way_out
+from harebell.cli.terminal.output import in_words, say
 from harebell.errors import HarebellError
 
 __all__ = ["check", "repair"]
@@ -40,8 +41,10 @@ def _held(given: Path | None, hold: Callable[[Path], AbstractContextManager[obje
             raise Unusable(f"{folder} cannot be used: {error.strerror}") from error
         try:
             yield folder
-        except OSError as error:
+        except CatalogError as error:
             raise Unusable(error.strerror or str(error)) from error
+        except OSError as error:
+            raise Unusable(f"{in_words(error)}: {way_out(error)}") from error
 
 
 def check(*, data: Folder = None) -> int:

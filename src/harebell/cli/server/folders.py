@@ -1,13 +1,24 @@
-"""The user's data folder, by the XDG base directory specification."""
+"""The user's data folder, by the XDG base directory specification, and what to do when one cannot be used."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Final
 
 from harebell.errors import InvalidArgument
 
-__all__ = ["data_folder"]
+__all__ = ["data_folder", "way_out"]
+
+_WAYS_OUT: Final = {
+    errno.EACCES: "let the broker's user read and write it, or run this as that user",
+    errno.EPERM: "let the broker's user own it, or run this as that user",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files, with `ulimit -n` or LimitNOFILE="),
+    errno.EBUSY: "end the program that uses it",
+    errno.ENOMEM: "free memory",
+    errno.ENOSPC: "make room on the disk",
+}
 
 
 def data_folder() -> Path:
@@ -19,3 +30,8 @@ def data_folder() -> Path:
     except RuntimeError:
         raise InvalidArgument("this user has no home folder for the data: name a folder with --data") from None
     return base / "harebell"
+
+
+def way_out(error: OSError, otherwise: str = "mend it, or name another folder with --data") -> str:
+    """What to do about an error of a data folder, or of a file in one."""
+    return _WAYS_OUT.get(error.errno or 0, otherwise)

@@ -26,7 +26,7 @@ from harebell.broker.node import Node
 from harebell.broker.store.catalog.catalog import CatalogError
 from harebell.broker.store.data_folder import ForeignFolder, LastStop
 from harebell.cli.server import systemd
-from harebell.cli.server.folders import data_folder
+from harebell.cli.server.folders import data_folder, way_out
 from harebell.cli.server.listening import Unusable, explain_listening
 from harebell.cli.server.management import start_management
 from harebell.cli.server.memory import Garbage, tune_allocator, tune_collector
@@ -270,10 +270,11 @@ def explain(error: OSError, folder: Path, tls_port: int = 0) -> str:
     if isinstance(error, CatalogError):
         return f"{error.filename}: {error.strerror}"
     if error.filename is not None and Path(error.filename).is_relative_to(folder) and error.filename != str(folder):
-        return f"data folder {folder}: {error.filename}: {error.strerror}: mend it, or name another with --data"
+        return f"data folder {folder}: {error.filename}: {error.strerror}: {way_out(error)}"
     if error.filename is not None:
-        return f"data folder {folder} cannot be used ({error.strerror}): name one that you may write to, with --data"
-    return f"data folder {folder}: {error}: mend it, or name another with --data"
+        way = way_out(error, "name one that you may write to, with --data")
+        return f"data folder {folder} cannot be used ({error.strerror}): {way}"
+    return f"data folder {folder}: {error}: {way_out(error)}"
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

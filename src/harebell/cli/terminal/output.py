@@ -22,8 +22,8 @@ from typing import Any, Final, TextIO, cast
 from harebell.printable import printable
 
 __all__ = [
-    "LONGEST", "OutputFailed", "in_unicode", "line", "lines", "say", "say_drawn", "say_json", "say_lines", "say_row",
-    "standard_streams",
+    "LONGEST", "OutputFailed", "in_unicode", "in_words", "line", "lines", "say", "say_drawn", "say_json", "say_lines",
+    "say_row", "standard_streams",
 ]  # fmt: skip
 
 LONGEST: Final = 1_000_000  # characters of a line: a terminal wraps it
@@ -78,6 +78,12 @@ def lines(text: str) -> str:
 def in_unicode() -> bool:
     """Whether standard output can show every character."""
     return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+
+
+def in_words(error: OSError) -> str:
+    """What a disk or a network refused, and for which file."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
 class OutputFailed(Exception):

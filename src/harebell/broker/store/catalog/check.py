@@ -5,20 +5,26 @@ bring back users that were deleted. The checks are SQLite's own, the digest of a
 the copy beside the catalog, and the folders of messages: they can't be there without a catalog.
 
 It opens the files read-only: SQLite would otherwise cut its journal at the first damaged byte, for ever.
+
+A file that this process may not read, or cannot read because descriptors or memory run out, is not damaged: that is an
+OSError, and no CatalogError, whose advice is a repair.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from harebell.broker.store.catalog.seal import Seal, digest_of, read_seal
+from harebell.broker.store.files import shows_damage, status
 
 __all__ = [
     "APPLICATION", "CATALOG", "COPY", "MESSAGES", "SCHEMA", "SEAL", "CatalogError", "Inspection", "catalog_errors",
@@ -32,6 +38,18 @@ CATALOG: Final = "catalog.sqlite"  # in the data folder
 SEAL: Final = "catalog.seal"  # beside the catalog: see `seal`
 COPY: Final = "catalog.good"  # beside it too: a copy of the catalog that was whole when it was written
 MESSAGES: Final = ("queues", "streams", "delays")
+
+_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")  # of the files that SQLite opens for one catalog
+# SQLite's errors that a damaged file explains; CANTOPEN is a folder or a lost link, once `_try_to_open` has passed.
+_DAMAGE: Final = (
+    "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CANTOPEN", "SQLITE_FORMAT", "SQLITE_SCHEMA",
+    "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS",
+    "SQLITE_IOERR_DATA",
+)  # fmt: skip
+_NUMBERS: Final = {
+    "SQLITE_BUSY": errno.EBUSY, "SQLITE_LOCKED": errno.EBUSY, "SQLITE_FULL": errno.ENOSPC, "SQLITE_NOMEM": errno.ENOMEM,
+    "SQLITE_IOERR_NOMEM": errno.ENOMEM, "SQLITE_PERM": errno.EACCES, "SQLITE_READONLY": errno.EACCES,
+}  # fmt: skip
 
 log = logging.getLogger("harebell.broker.store")
 
@@ -72,18 +90,45 @@ def sealed_by(connection: sqlite3.Connection) -> Seal:
 
 
 def inspect_catalog(path: Path) -> Inspection:
-    """Read the whole catalog and compare its records with its digest. CatalogError for one of a newer version."""
-    if not path.is_file():
-        return Inspection(path, "it is not a file" if path.exists() or path.is_symlink() else "it is missing")
+    """Read the whole catalog and compare its records with its digest. CatalogError for one of a newer version.
+
+    OSError when this process cannot read it, whatever is in it.
+    """
+    found = status(path)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return Inspection(path, "it is not a file" if os.path.lexists(path) else "it is missing")
+    if found.st_size == 0:
+        return Inspection(path, "it is empty")
+    _try_to_open(path.resolve() if path.is_symlink() else path)
     try:
-        if path.stat().st_size == 0:
-            return Inspection(path, "it is empty")
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
             return _inspect(path, connection)
-    except CatalogError:
-        raise
-    except (sqlite3.Error, OSError, UnicodeDecodeError, OverflowError) as error:
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"  # without one, it is a text of the module's
+        if not name.startswith(_DAMAGE):
+            number = next((number for start, number in _NUMBERS.items() if name.startswith(start)), errno.EIO)
+            raise OSError(number, f"it cannot be read now: {error} ({name})", str(path)) from error
         return Inspection(path, f"it cannot be read: {error}")
+    except (UnicodeDecodeError, OverflowError) as error:
+        return Inspection(path, f"it cannot be read: {error}")
+
+
+def _try_to_open(path: Path) -> None:
+    """Open all files of the catalog at once, as SQLite will, which says only that it could not. OSError likewise.
+
+    No connection of this process may have them open: closing a file drops its locks.
+    """
+    with ExitStack() as opened:
+        for suffix in _SUFFIXES:
+            try:
+                descriptor = os.open(f"{path}{suffix}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except FileNotFoundError:
+                descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)  # SQLite may make it
+            except OSError as error:
+                if not shows_damage(error):
+                    raise
+                continue
+            opened.callback(os.close, descriptor)
 
 
 def _inspect(path: Path, connection: sqlite3.Connection) -> Inspection:
@@ -116,7 +161,7 @@ def message_folders(data: Path) -> list[str]:
     return [
         f"{kind}/{each.name}"
         for kind in MESSAGES
-        if (data / kind).is_dir()
+        if (found := status(data / kind)) is not None and stat.S_ISDIR(found.st_mode)
         for each in sorted((data / kind).iterdir())
         if not (each / "queue.json").exists()
     ]
@@ -125,8 +170,9 @@ def message_folders(data: Path) -> list[str]:
 def check_catalog(path: Path, *, suspect: bool = False) -> int:
     """Check the catalog in that file, before it is opened. Returns the generation of the copy beside it, -1 for none.
 
-    CatalogError for any doubt, with what is known and what to do. `suspect`: the machine stopped with the last broker;
-    then a catalog that was written without syncs may be older than its seal. Lesser remarks are logged.
+    CatalogError for any doubt, with what is known and what to do; OSError when a file cannot be read. `suspect`: the
+    machine stopped with the last broker; then a catalog that was written without syncs may be older than its seal.
+    Lesser remarks are logged.
     """
     try:
         return _check(path, suspect)
@@ -145,7 +191,7 @@ def check_catalog(path: Path, *, suspect: bool = False) -> int:
 def _check(path: Path, suspect: bool) -> int:
     name, folder = path.name, path.parent
     sealed, copied, journal = folder / SEAL, folder / COPY, folder / f"{name}-wal"
-    if not path.exists() and not path.is_symlink():
+    if status(path) is None and not path.is_symlink():
         rest = [each.name for each in (journal, sealed, copied) if each.exists()] or message_folders(folder)
         if rest:
             raise _doubt(path, f"{name} is missing, though {rest[0]} is there")
@@ -182,6 +228,8 @@ def _compare(path: Path, found: Inspection, sealed: Path, suspect: bool, has_jou
     except FileNotFoundError:
         seal, problem = None, "missing"
     except OSError as error:
+        if not shows_damage(error):
+            raise
         seal, problem = None, f"unreadable ({error.strerror or error})"
     if seal is None:
         new = own.generation <= 1 and (found.records > 0 or not message_folders(path.parent))

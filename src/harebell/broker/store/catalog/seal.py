@@ -19,9 +19,10 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
+from harebell.broker.store.files import shows_damage
 from harebell.broker.store.private import FILE
 
-__all__ = ["Seal", "SealFile", "digest_of", "read_seal"]
+__all__ = ["Seal", "SealFile", "digest_of", "read_seal", "seal_if_whole"]
 
 _SLOT: Final = Struct(">4sHHQQ16s")
 _CRC: Final = Struct(">I")
@@ -60,6 +61,16 @@ def read_seal(path: Path) -> Seal | None:
                 )
             found.append(Seal(identity, generation, int.from_bytes(digest, "big"), bool(synced)))
     return max(found, key=lambda seal: seal.generation, default=None)
+
+
+def seal_if_whole(path: Path) -> Seal | None:
+    """The same; None too when the file is damaged or gone. OSError when that cannot be known."""
+    try:
+        return read_seal(path)
+    except OSError as error:
+        if not shows_damage(error):
+            raise
+        return None
 
 
 class SealFile:
