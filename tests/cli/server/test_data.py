@@ -289,6 +289,25 @@ def test_damaged_files_of_records_are_named(tmp_path: Path, capsys: pytest.Captu
     assert "sessions cannot be read" in capsys.readouterr().out
 
 
+def test_what_belongs_to_nothing_is_no_loss(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files, folders and logs that nothing in the catalog owns; in the place of a queue's folder, they are a loss."""
+    for kind in ("queues", "streams", "delays"):
+        for name in ("bar", ".hidden"):
+            (data / kind / name).write_text("x")
+            (data / kind / f"{name}-folder").mkdir()
+        (data / kind / "damaged").mkdir()
+        (data / kind / "damaged" / f"{0:020}.log").write_bytes(b"?" * 2000)
+    assert check(data=data) == 0
+    out = capsys.readouterr().out
+    assert "ok    queues/bar is no folder, and belongs to nothing\n" in out
+    assert "nothing is damaged\n" in out
+    owned = next(path for path in (data / "queues").iterdir() if len(path.name) == 16)
+    shutil.rmtree(owned)
+    owned.write_text("x")
+    assert check(data=data) == 1
+    assert f"LOST  queues/{owned.name} is no folder (queue '" in capsys.readouterr().out
+
+
 def test_folders_that_cannot_be(tmp_path: Path, data: Path) -> None:
     with pytest.raises(Unusable, match="is no data folder"):
         check(data=tmp_path / "nowhere")

@@ -153,12 +153,14 @@ def _examine(data: Path, copies: Path) -> Iterator[Finding]:
     for folder in message_folders(data):
         found = status(data / folder)
         if found is None or not stat.S_ISDIR(found.st_mode):
-            yield Finding(True, f"{folder} is no folder{owners.get(folder, '')}")
+            lost = folder in owners or contents is None
+            yield Finding(lost, f"{folder} is no folder{owners.get(folder, '') or ', and belongs to nothing'}")
             continue
         if folder not in owners:
             what = "delayed exchange" if folder.startswith("delays/") else "queue"
             yield Finding(contents is None, f"{folder} belongs to no {what}")
-        yield from _examine_log(data, folder, owners.get(folder, ""))
+        for finding in _examine_log(data, folder, owners.get(folder, "")):
+            yield finding._replace(bad=finding.bad and (folder in owners or contents is None))
 
 
 def _describe(found: Inspection) -> str:
