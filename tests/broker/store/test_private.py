@@ -187,6 +187,20 @@ async def test_what_belongs_to_another_user_is_reported(
     assert f"{data} belongs to another one" in caplog.text
 
 
+async def test_folders_that_lost_the_way_into_them_get_it_back(tmp_path: Path) -> None:
+    """As `chmod 644 *` leaves them: a broker that is not root's could not enter them."""
+    data = tmp_path / "data"
+    async with Broker(data=data):
+        pass
+    folders = [path for path in data.rglob("*") if path.is_dir()]
+    assert folders
+    data.chmod(0o755)
+    for path in folders:
+        path.chmod(0o644)
+    async with Broker(data=data):
+        assert {oct(path.stat().st_mode & 0o777) for path in folders} == {"0o700"}
+
+
 def test_a_private_file_is_made_once(tmp_path: Path) -> None:
     make_private(tmp_path / "a")
     assert not is_open_to_others(tmp_path / "a")

@@ -38,12 +38,15 @@ def is_open_to_others(path: Path) -> bool:
 def close_to_others(folder: Path) -> int:
     """Take the access of others from the folder and everything in it; returns how many there were of them.
 
+    A folder that was open to them gets all of FOLDER: `chmod 644 *` takes the way into it from its owner too.
+
     Raises PermissionError when one of them belongs to another user.
     """
     count = 0
     for path in (folder, *_below(folder)):
         if is_open_to_others(path):
-            path.chmod(stat.S_IMODE(path.lstat().st_mode) & ~_OTHERS)
+            mode = path.lstat().st_mode
+            path.chmod(FOLDER if stat.S_ISDIR(mode) else stat.S_IMODE(mode) & ~_OTHERS)
             count += 1
     return count
 
