@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from harebell.broker.store.catalog.check import CATALOG
 from harebell.broker.store.data_folder import (
     BOOT_ID,
     LastStop,
+    OthersFolder,
     hold_folder,
     make_folders,
     mark_recovered,
@@ -21,6 +24,31 @@ def test_a_folder_is_held_once(tmp_path: Path) -> None:
     with hold_folder(tmp_path / "data"), pytest.raises(BlockingIOError, match="in use by another broker"):
         hold_folder(tmp_path / "data")
     hold_folder(tmp_path / "data").close()
+
+
+@pytest.mark.parametrize("what", ["the folder", "its catalog"])
+def test_root_leaves_the_folder_of_another_user_alone(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    own = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        found = list(own(path, **options))
+        found[4] = 12345678 if path == theirs else 0
+        return os.stat_result(found)
+
+    theirs = tmp_path
+    if what == "its catalog":
+        theirs = tmp_path / CATALOG
+        theirs.touch()
+    monkeypatch.setattr(Path, "stat", stat)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OthersFolder, match=r"belongs to user '#12345678'.*: use `sudo -u '#12345678' harebell"):
+        hold_folder(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+    theirs = tmp_path / "elsewhere"
+    hold_folder(tmp_path).close()
 
 
 def test_the_last_stop(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import logging
 import os
+import pwd
 import re
 import secrets
 from collections.abc import Iterator
@@ -20,13 +21,13 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from harebell.broker.store.catalog.check import APPLICATION, CATALOG, COPY, SEAL
-from harebell.broker.store.files import shows_damage
+from harebell.broker.store.files import shows_damage, status
 from harebell.broker.store.private import FOLDER, close_to_others, is_open_to_others, private_opener
 from harebell.synced_files import make_folder, sync_folder
 
 __all__ = [
-    "ForeignFolder", "LastStop", "has_data", "hold_folder", "make_folders", "mark_recovered", "mark_running",
-    "mark_stopped", "shared_folder", "strangers",
+    "ForeignFolder", "LastStop", "OthersFolder", "has_data", "hold_folder", "make_folders", "mark_recovered",
+    "mark_running", "mark_stopped", "shared_folder", "strangers",
 ]  # fmt: skip
 
 log = logging.getLogger("harebell.broker.store")
@@ -46,6 +47,10 @@ class LastStop(Enum):
     CLEAN = "clean"
     KILLED = "killed"
     POWER_CUT = "power cut"
+
+
+class OthersFolder(PermissionError):
+    """The folder is another user's, and this process is root's: its files would be root's, for that user to find."""
 
 
 class ForeignFolder(OSError):
@@ -122,8 +127,10 @@ def hold_folder(folder: Path) -> TextIO:
     A folder that others may enter is closed to them, and the log says so.
 
     Raises OSError when it cannot be used, BlockingIOError when another broker uses it. ForeignFolder, before anything
-    is changed, when it belongs to something else: it would be closed to that too.
+    is changed, when it belongs to something else: it would be closed to that too. OthersFolder, likewise, for root when
+    the catalog there is another user's, or without one the folder.
     """
+    _refuse_root(folder)
     if names := strangers(folder):
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         text = f"it has other files ({some}) and no data of a broker"
@@ -145,6 +152,18 @@ def hold_folder(folder: Path) -> TextIO:
             folder, error.filename,
         )  # fmt: skip
     return lock
+
+
+def _refuse_root(folder: Path) -> None:
+    found = status(folder / CATALOG) or status(folder)
+    if os.geteuid() or found is None or not found.st_uid:
+        return
+    try:
+        user = pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        user = f"'#{found.st_uid}'"
+    text = f"it belongs to user {user}, who could not read what root writes there: use `sudo -u {user} harebell ...`"
+    raise OthersFolder(errno.EPERM, text, os.fspath(folder))
 
 
 def make_folders(folder: Path, *names: str) -> None:

@@ -24,7 +24,7 @@ from harebell.broker.net.descriptors import raise_limit
 from harebell.broker.net.listening import LOOPBACK, ListenError
 from harebell.broker.node import Node
 from harebell.broker.store.catalog.catalog import CatalogError
-from harebell.broker.store.data_folder import ForeignFolder, LastStop
+from harebell.broker.store.data_folder import ForeignFolder, LastStop, OthersFolder
 from harebell.cli.server import systemd
 from harebell.cli.server.folders import data_folder, way_out
 from harebell.cli.server.listening import Unusable, explain_listening
@@ -265,6 +265,8 @@ def explain(error: OSError, folder: Path, tls_port: int = 0) -> str:
         return explain_listening(error, "--tls-port" if tls_port and error.port == tls_port else "--port")
     if isinstance(error, ForeignFolder):
         return f"{folder} is no data folder of a broker: {error.strerror}: name an empty or a new one with --data"
+    if isinstance(error, OthersFolder):
+        return f"data folder {folder} cannot be used: {error.strerror}"
     if isinstance(error, BlockingIOError):
         return f"data folder {folder} is in use by another broker: stop that one, or name another folder with --data"
     if isinstance(error, CatalogError):
