@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harebell.broker.operations.alarms import Machine
 from harebell.client.blocking import connect
 from harebell.config import Limits
 from harebell.testing.rabbitmq import RabbitMQ
@@ -43,6 +44,16 @@ def test_a_data_folder(alone: Command, folder: Path) -> None:
         connect(f"amqp://orders:secret@127.0.0.1:{broker.port}/shop").close()
         in_use = alone("users", "list", *at)
         assert (in_use.status, "in use by a broker that runs: ask that one, with --url" in in_use.error) == (1, True)
+
+
+def test_a_data_folder_on_a_full_disk(
+    alone: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody publishes to it: no alarm is told."""
+    monkeypatch.setattr(Machine, "disk_free", lambda machine: 0)
+    monkeypatch.setattr(Machine, "memory_used", lambda machine: 1 << 60)
+    listed = alone("users", "list", "--data", folder)
+    assert (listed.status, listed.error, caplog.text) == (0, "", "")
 
 
 def test_no_data_folder(alone: Command, tmp_path: Path) -> None:

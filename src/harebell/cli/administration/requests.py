@@ -31,12 +31,13 @@ from harebell.cli.listing import View, show_rows
 from harebell.cli.server.options import read_settings
 from harebell.cli.server.plugins import load_plugins
 from harebell.cli.server_name import server_name
-from harebell.cli.terminal.output import say
+from harebell.cli.terminal.output import in_words, say
 from harebell.cli.validators import Seconds, file_name
 from harebell.client.blocking import Connection, connect
 from harebell.client.messages import Message
 from harebell.client.servers import product_of
 from harebell.client.url import ConnectionParameters, parse_url
+from harebell.config import Limits
 from harebell.errors import AmqpError, DeadlineExceeded, HarebellError, InvalidArgument, NotFound, Unroutable
 
 __all__ = ["Target", "AsJson", "Password", "Vhost", "View", "ask", "hashes", "say", "show"]
@@ -216,7 +217,8 @@ async def _ask_folder(folder: Path, request: Mapping[str, object], plugins: Sequ
 
     if not (folder / CATALOG).is_file():
         raise Refused(f"{folder} is no data folder of a broker: `harebell serve --data {folder}` makes one")
-    broker = Broker(port=None, data=folder, plugins=plugins)
+    limits = Limits(memory_high_watermark=0, disk_free_limit=0)  # nobody publishes: an alarm would be noise
+    broker = Broker(port=None, data=folder, plugins=plugins, limits=limits)
     try:
         async with broker:
             answer = administer(broker.node, dict(request))
@@ -225,7 +227,7 @@ async def _ask_folder(folder: Path, request: Mapping[str, object], plugins: Sequ
     except BlockingIOError:
         raise Refused(f"{folder} is in use by a broker that runs: ask that one, with --url") from None
     except OSError as error:
-        raise Refused(f"{folder} cannot be used: {error}") from error
+        raise Refused(f"{folder} cannot be used: {in_words(error).removeprefix(f'{folder}: ')}") from error
     except NotFound as error:
         raise Missing(error.detail) from error
     except AmqpError as error:
