@@ -69,3 +69,12 @@ def test_prune_deletes_by_age(run: Command, tmp_path: Path) -> None:
 def test_what_cannot_be(run: Command, arguments: tuple[str, ...], says: str) -> None:
     refused = run("spark", "spool", *arguments)
     assert (refused.status, says in refused.error) == (1, True), refused
+
+
+def test_a_folder_that_is_no_spool_is_refused(run: Command, tmp_path: Path) -> None:
+    will = tmp_path / "docs" / "letters" / "old" / "will.txt"
+    will.parent.mkdir(parents=True)
+    will.write_text("precious")
+    refused = run("spark", "spool", "prune", tmp_path, "--older-than", "0s")
+    assert (refused.status, will.read_text()) == (1, "precious")
+    assert "is no spool folder" in refused.error

@@ -13,6 +13,7 @@ import pytest
 
 from harebell.errors import InvalidArgument
 from harebell.spark.queues.pruning import prune, tickets
+from harebell.spark.queues.reader import agreed_limits
 from harebell.spark.queues.segments import mark_acked, write_once
 from harebell.spark.queues.spool import Spool
 
@@ -67,6 +68,52 @@ def test_prune_deletes_what_is_old_and_no_longer_needed(tmp_path: Path) -> None:
     assert [state.ticket for state in prune(tmp_path, hour, last=True)] == [f"{STREAM}-00000010"]
     assert [state.ticket for state in prune(tmp_path, hour, unacked=True)] == ["unacked"]
     assert [state.ticket for state in tickets(tmp_path)] == ["young"]
+
+
+def test_every_file_that_a_drain_writes_is_known(tmp_path: Path) -> None:
+    folder = keep(tmp_path, "t", 2, 0, age=HOUR)
+    agreed_limits(Spool(tmp_path, "/", "q").ticket("t"), lambda: [1])
+    for name in ("00000-000002.arrow.71.300.tmp", "plan.71.300.tmp", "123456-1234567.arrow.71.300.tmp"):
+        (folder / name).touch()
+    assert [state.ticket for state in prune(tmp_path, timedelta(0))] == ["t"]
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "archive_day=2026-01-05/archive_key=a/archive_queue=q/0af3.parquet",
+        "home/docs/letters/will.txt",
+        "home/docs/letters/2019/will.txt",
+        "%2F/q/t/notes.arrow",
+        "%2F/q/t/00001-000000.arrow/part",
+        "%2F/q/t/plans",
+    ],
+)
+def test_a_folder_with_anything_else_is_no_spool_and_stays(tmp_path: Path, name: str) -> None:
+    drain = keep(tmp_path, "t", 2, 0, age=2 * HOUR)
+    other = tmp_path / name
+    other.parent.mkdir(parents=True, exist_ok=True)
+    other.write_text("precious")
+    with pytest.raises(InvalidArgument, match=f"{tmp_path} is no spool folder: .*; name the folder that"):
+        tickets(tmp_path)
+    with pytest.raises(InvalidArgument, match="is no spool folder"):
+        prune(tmp_path, timedelta(0))
+    assert other.read_text() == "precious"
+    assert (drain / "00000-000000.arrow").exists()
+
+
+def test_neither_a_link_nor_an_empty_folder_is_deleted(tmp_path: Path) -> None:
+    empty, link = tmp_path / "spool" / "a" / "b" / "c", tmp_path / "spool" / "a" / "b" / "link"
+    empty.mkdir(parents=True)
+    os.utime(empty, (0, 0))
+    assert prune(tmp_path / "spool", timedelta(hours=1)) == []
+    assert empty.exists()
+    drain = keep(tmp_path / "elsewhere", "t", 2, 0, age=2 * HOUR)
+    link.symlink_to(drain)
+    with pytest.raises(InvalidArgument, match=r"is no spool folder: .*/link is nothing that a drain writes"):
+        prune(tmp_path / "spool", timedelta(hours=1))
+    assert drain.exists()
 
 
 def test_no_folder_is_an_error(tmp_path: Path) -> None:

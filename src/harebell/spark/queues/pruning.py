@@ -2,13 +2,13 @@
 
 A drain's files are needed until its rows are safe elsewhere, which the spool does not learn: Spark does not say when
 the result of a batch read is safe, or that a checkpoint was deleted. A streaming query deletes what its checkpoint has
-behind it; the rest is deleted by age, here. What is still needed is kept unless the caller says otherwise.
+behind it; the rest is deleted by age, here. What is still needed is kept unless the caller says otherwise. A folder
+that holds what no drain writes is no spool, and nothing in it is deleted.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from harebell.errors import InvalidArgument, SpoolError
 from harebell.spark.queues.segments import is_acked, read_segment, writing
+from harebell.spark.queues.spool import remove_drain, strange_entry
 
 __all__ = ["TicketState", "prune", "tickets"]
 
@@ -52,9 +53,10 @@ class TicketState:
 
 
 def tickets(folder: Path) -> list[TicketState]:
-    """Every drain in a spool folder, by virtual host and queue, the oldest first. Raises InvalidArgument for no folder.
+    """Every drain in a spool folder, by virtual host and queue, the oldest first.
 
-    A drain that is written or deleted meanwhile is shown as it was found.
+    A drain that is written or deleted meanwhile is shown as it was found; one without a file is not shown. Raises
+    InvalidArgument when there is no such folder, or what is in it was not written by drains.
     """
     if not folder.is_dir():
         raise InvalidArgument(f"there is no spool folder {folder}: name the one that the reads' option 'spool' names")
@@ -72,9 +74,16 @@ def tickets(folder: Path) -> list[TicketState]:
 
 def _state(folder: Path, last: bool) -> Iterator[TicketState]:
     try:
+        strange = strange_entry(folder)
+        if strange is not None:
+            raise InvalidArgument(
+                f"{folder.parents[2]} is no spool folder: {strange} is nothing that a drain writes; name the folder "
+                "that the reads' option 'spool' names"
+            )
         stats = {path: path.stat() for path in folder.iterdir()}
-        changed = max((stat.st_mtime for stat in stats.values()), default=folder.stat().st_mtime)
     except FileNotFoundError:  # deleted meanwhile
+        return
+    if not stats:
         return
     rows = unacked = 0
     damaged = []
@@ -98,7 +107,7 @@ def _state(folder: Path, last: bool) -> Iterator[TicketState]:
         rows=rows,
         size=sum(stat.st_size for stat in stats.values()),
         unacked=unacked,
-        changed=changed,
+        changed=max(stat.st_mtime for stat in stats.values()),
         complete=bool(ended) and all(ended.values()),
         last=last,
         damaged=tuple(damaged),
@@ -120,8 +129,8 @@ def prune(
              loses that batch. For checkpoints that are gone
     dry_run  delete nothing
 
-    Call it when the results of batch reads are safe. A damaged drain counts as unacked. Raises InvalidArgument when
-    there is no such folder, SpoolError when a file cannot be deleted.
+    Call it when the results of batch reads are safe. A damaged drain counts as unacked. Raises InvalidArgument as
+    `tickets` does, and then nothing is deleted; SpoolError when a file cannot be deleted.
     """
     limit = time.time() - older_than.total_seconds()
     old = [
@@ -134,5 +143,5 @@ def prune(
     if not dry_run:
         for state in old:
             with writing(state.folder):
-                shutil.rmtree(state.folder)
+                remove_drain(state.folder)
     return old

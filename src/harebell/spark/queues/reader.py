@@ -117,7 +117,7 @@ def agreed_limits(ticket: Ticket, limits: Callable[[], list[int | None]]) -> lis
 
     Raises SpoolError when the folder cannot be written.
     """
-    plan = ticket.folder / "plan"
+    plan = ticket.plan
     if not plan.exists():
         planned = json.dumps(limits())
         temporary = plan.with_name(f"plan.{os.getpid()}.{time.monotonic_ns()}.tmp")

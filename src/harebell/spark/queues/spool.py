@@ -5,6 +5,8 @@ by a ticket and a part (the task's number). Its messages are written in segments
 
     <spool>/<vhost>/<queue>/<ticket>/<part>-<n>.arrow     segment n, 0, 1, ...; the last one is empty: the end mark
                                                  .acked   exists once the broker has surely taken the acknowledgement
+                            <ticket>/<part>.lock          held by the one attempt of a machine that drains the part
+                            <ticket>/plan                 what the parts of a batch read take at most
                     <queue>/lock                          held for the moment in which a segment gets its name
 
 For every segment this order holds (`drain`, `segments`), because any step may be the last one before a crash:
@@ -32,7 +34,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import re
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -47,9 +49,11 @@ try:
 except ImportError:  # Windows: attempts at once then both consume, and os.link decides
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Spool", "Step", "Ticket", "no_step"]
+__all__ = ["Spool", "Step", "Ticket", "no_step", "remove_drain", "strange_entry"]
 
 LONGEST_NAME: Final = 200  # a queue name has up to 255 bytes and quoting may triple them; a file name has 255
+# The files of a drain; those that are being written have a process and a time behind their name.
+_DRAIN_FILE: Final = re.compile(r"([0-9]{5,}-[0-9]{6,}\.(arrow|acked)|[0-9]{5,}\.lock|plan)(\.[0-9]+\.[0-9]+\.tmp)?")
 
 # A test's place to crash or look: called with the name of each step, with the segment number.
 Step = Callable[[str, int], None]
@@ -91,6 +95,11 @@ class Ticket:
         self.name = name
         self.folder = spool.folder / name
 
+    @property
+    def plan(self) -> Path:
+        """The file that says what the parts of a batch read take at most, there or not."""
+        return self.folder / "plan"
+
     def segment(self, part: int, number: int) -> Path:
         """The file of one segment, there or not."""
         return self.folder / f"{part:05d}-{number:06d}.arrow"
@@ -119,8 +128,25 @@ class Ticket:
                 yield True
 
     def remove(self) -> None:
-        """Deletes the drain's files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Deletes the drain's files, as far as the disk lets it."""
+        with contextlib.suppress(OSError):
+            remove_drain(self.folder)
+
+
+def strange_entry(folder: Path) -> Path | None:
+    """What is in this folder though no drain writes it, or the folder itself where it is a link; None for a drain's."""
+    if folder.is_symlink():
+        return folder
+    strange = (path for path in folder.iterdir() if not _DRAIN_FILE.fullmatch(path.name) or path.is_dir())
+    return min(strange, default=None)
+
+
+def remove_drain(folder: Path) -> None:
+    """Deletes a drain's files, and its folder when nothing else is in it. OSError when something is, or is refused."""
+    files = [path for path in folder.iterdir() if _DRAIN_FILE.fullmatch(path.name)]
+    for path in sorted(files, reverse=True):  # the mark of an acknowledged segment after the segment
+        path.unlink(missing_ok=True)
+    folder.rmdir()
 
 
 @contextlib.contextmanager
