@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from harebell.errors import SpoolError
+from harebell.errors import InvalidArgument, SpoolError
 from harebell.protocol.v091 import Properties
 from harebell.spark.options import source_options
 from harebell.spark.queues import drain as drains, reader as spool_reader
@@ -168,6 +168,15 @@ def test_a_batch_that_was_not_committed_is_the_same_again(query: Make, queue: Fa
     assert one.run() == rows == messages
     one.commit(rows)
     assert one.batches() == [1]
+
+
+@pytest.mark.parametrize("names", [("q",), ("drain",), ("a", "b")])
+def test_the_checkpoint_of_a_stream_is_refused(query: Make, names: tuple[str, ...]) -> None:
+    reader, start = query().reader, {name: {"base": 0, "next": 10} for name in names}
+    with pytest.raises(InvalidArgument, match=rf"places in stream queues \({', '.join(names)}\).* now \(q\): declare"):
+        reader.latestOffset(start, ALL)
+    with pytest.raises(InvalidArgument, match="start with a new checkpoint"):
+        reader.partitions({}, start)
 
 
 def test_a_new_checkpoint_is_a_new_drain(query: Make, queue: FakeQueue, tmp_path: Path) -> None:

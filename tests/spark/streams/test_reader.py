@@ -245,6 +245,16 @@ def test_queues_that_come_later_are_read_from_their_beginning(make: Make, monkey
     assert ranges(reader, start, end) == [("b", 5, 8)]
 
 
+@pytest.mark.parametrize("n", [0, 3])
+def test_the_checkpoint_of_a_drain_is_refused(make: Make, n: int) -> None:
+    start: dict[str, Any] = {"drain": "ab" * 16, "n": n, "parts": 1, "rows": {"a": 5} if n else {}}
+    reader, _ = make({"queue": "a"}, a=(0, 10))
+    with pytest.raises(InvalidArgument, match=r"drained classic or quorum queues.* stream queues now \(a\): declare"):
+        reader.latestOffset(start, ALL)
+    with pytest.raises(InvalidArgument, match="start with a new checkpoint"):
+        reader.partitions({}, start)
+
+
 def test_queues_that_are_gone(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     start = {"a": {"base": 0, "next": 10}, "b": {"base": 0, "next": 3}}
     with pytest.raises(InvalidArgument, match="which option 'queue' does not name any more"):

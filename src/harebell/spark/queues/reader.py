@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from harebell.errors import InvalidArgument
 from harebell.spark.connection import Link, retrying
 from harebell.spark.options import SourceOptions
 from harebell.spark.payload.projection import RowProjection
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["SpoolReader", "SpoolStreamReader"]
+__all__ = ["SpoolReader", "SpoolStreamReader", "is_drain"]
 
 SLICE_BYTES: Final = 8 << 20  # of a segment, handed to Spark at a time
 
@@ -162,6 +163,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @shown
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._check_kind(start)
         self._remove_before(start)
         counts = self._counts()
         if self._left is not None:
@@ -182,6 +184,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @shown
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._check_kind(end)
         if start == end:
             return []
         parts, name, size = end["parts"], ticket_name(end, end["n"]), end.get("bytes")
@@ -197,6 +200,15 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._close()
+
+    def _check_kind(self, offset: Mapping[str, Any]) -> None:
+        """Raises InvalidArgument for an offset of stream queues, which has an entry for each of them."""
+        if not is_drain(offset):
+            raise InvalidArgument(
+                f"the checkpoint has places in stream queues ({', '.join(sorted(offset))}), and the query reads "
+                f"classic or quorum queues now ({', '.join(self._options.queues)}): declare them as stream queues "
+                "again, or start with a new checkpoint"
+            )
 
     def _too_few(self, ready: int) -> bool:
         """Whether a batch waits for more messages; one that is to take what is there now does not."""
@@ -268,6 +280,11 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._schema, partition)
+
+
+def is_drain(offset: Mapping[str, Any]) -> bool:
+    """Whether an offset is a drain's; else it has an entry for each stream queue, which may have the name "drain"."""
+    return isinstance(offset.get("drain"), str)
 
 
 def ticket_name(offset: Mapping[str, Any], number: int) -> str:

@@ -183,6 +183,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
 
     @shown
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._check_kind(end)
         if start == end:
             return []
         ranges = offsets.batch_ranges(end)
@@ -221,6 +222,7 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def _with_vanished(self, start: dict[str, Any]) -> tuple[str, ...]:
         """The queues to ask for; one that the checkpoint has and no option names is an error, or left alone."""
+        self._check_kind(start)
         queues = self._queues()
         gone = sorted(set(start) - set(queues))
         if gone and self._options.queues:
@@ -232,6 +234,14 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
             self._vanished.update(gone)
             report_loss(self._options, f"queues that the checkpoint has read are not there any more: {', '.join(gone)}")
         return queues
+
+    def _check_kind(self, offset: dict[str, Any]) -> None:
+        """Raises InvalidArgument for the offset of a drain, whose values are no places of queues."""
+        if not all(isinstance(entry, dict) for entry in offset.values()):
+            raise InvalidArgument(
+                "the checkpoint is of a query that drained classic or quorum queues, and the query reads stream queues "
+                f"now ({', '.join(self._queues())}): declare them as they were, or start with a new checkpoint"
+            )
 
     def _with_new(self, start: dict[str, Any], bounds: dict[str, StreamBounds]) -> Offsets:
         """The offset with the queues that it does not know yet: those that came later begin at their beginning."""

@@ -95,3 +95,14 @@ def test_one_queue_that_fails_ends_no_other(
     assert isinstance(found, Archived)
     assert [each.rows for each in found.queues] == [0, 20, 20]
     assert [each.error is None for each in found.queues] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"drain": "ab" * 16, "n": 3, "parts": 1, "rows": {"rows": 4, "n": 3}},
+        {"drain": {"base": 10, "next": 14}, "rows": {"base": -1, "next": 2}},
+    ],
+)
+def test_the_size_of_a_batch(end: dict[str, Any]) -> None:
+    assert queue_run._size(end) == 7

@@ -20,7 +20,7 @@ from harebell.spark.jobs.archive.checkpoint import NOT_BEGUN, Checkpoint, Plan
 from harebell.spark.jobs.archive.layout import OWN, Table, queue_folder
 from harebell.spark.jobs.archive.tasks import Done, Work
 from harebell.spark.options import source_options
-from harebell.spark.queues.reader import SpoolStreamReader
+from harebell.spark.queues.reader import SpoolStreamReader, is_drain
 from harebell.spark.schema import row_schema
 from harebell.spark.source import family
 from harebell.spark.streams.bounds import BoundsReader
@@ -196,7 +196,7 @@ class QueueRun:
 
 def _size(end: Mapping[str, Any]) -> int:
     """About how many messages the batch has that ends there."""
-    if "drain" in end:
+    if is_drain(end):
         return sum(end["rows"].values())
     return sum(max(0, entry["next"] - entry["base"]) for entry in end.values())
 
