@@ -19,6 +19,7 @@ from harebell.spark.jobs.archive.layout import (
     queue_folder,
 )
 from harebell.spark.jobs.archive.table import find_table, make_table
+from tests.spark.jobs.filling import data
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,23 @@ def test_the_archive_that_is_there(tmp_path: Path) -> None:
         assert make_table(tmp_path / kind, kind).root == tmp_path / kind
     with pytest.raises(InvalidArgument, match="is parquet, not delta"):
         make_table(tmp_path / "parquet", "delta")
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a%b", "a%2", "ü", "a[b]*", "a{b,c}", "a:b", "a=b", "+", "a\\b", "a%20b", "%2F"]
+)
+@pytest.mark.parametrize("kind", get_args(Format))
+def test_a_folder_of_any_name_is_an_archive_or_refused(tmp_path: Path, name: str, kind: Format) -> None:
+    if kind == "delta" and name in ("a\\b", "a%20b", "%2F"):
+        with pytest.raises(InvalidArgument, match=r"a Delta table cannot be in .*: deltalake takes '.*' for another"):
+            make_table(tmp_path / name / "archive", kind)
+        assert list(tmp_path.iterdir()) == []
+        return
+    table = make_table(tmp_path / name, kind)
+    file = data(table, 2)
+    assert table.add([file], "w", 0)
+    assert find_table(tmp_path / name).files() == [file]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_what_is_no_archive(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ rows is in the commit's own information, under "harebell.*".
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from harebell.errors import DataLoss, MissingDependency
+from harebell.errors import DataLoss, InvalidArgument, MissingDependency
 from harebell.spark.jobs.archive.layout import PARTITIONS, DataFile, Format, Written, data_file, read_schema
 from harebell.spark.schema import arrow_schema
 
@@ -21,34 +22,42 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
-__all__ = ["Delta", "check_installed"]
+__all__ = ["Delta"]
 
 ROWS: Final = "harebell.rows"
 TOTAL: Final = "harebell.total"
 WRITER: Final = "harebell.writer"
 BATCH: Final = "harebell.batch"
+MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\")  # deltalake writes into this folder, and reads another one
 RECENT: Final = 100  # commits that are searched first for a writer's last one
 
 
 class Delta:
-    """The table of a Delta archive. Raises MissingDependency when `deltalake` is not installed."""
+    """The table of a Delta archive. Raises MissingDependency when `deltalake` is not installed, InvalidArgument for
+    a folder that it cannot use; makes nothing.
+    """
 
     format: Format = "delta"
 
     def __init__(self, root: Path) -> None:
-        check_installed()
+        _check_installed()
+        if found := MISREAD.search(root.as_posix()):
+            raise InvalidArgument(
+                f"a Delta table cannot be in {root}: deltalake takes {found[0]!r} for another character; name a folder "
+                "without it"
+            )
         self.root = root
 
     @classmethod
     def make(cls, root: Path) -> Self:
         """The archive in that folder, made where there is none."""
-        check_installed()
+        made = cls(root)
         from deltalake import DeltaTable, Schema
 
         root.mkdir(parents=True, exist_ok=True)
         schema = Schema.from_arrow(arrow_schema(read_schema()))
         DeltaTable.create(root, schema, mode="ignore", partition_by=list(PARTITIONS), name="messages")
-        return cls(root)
+        return made
 
     def files(self) -> list[DataFile]:
         actions = self._table().get_add_actions(flatten=True)
@@ -134,7 +143,7 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-def check_installed() -> None:
+def _check_installed() -> None:
     """Raises MissingDependency when the package `deltalake` is not installed."""
     try:
         import deltalake  # noqa: F401

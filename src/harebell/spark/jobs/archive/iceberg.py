@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import quote
 
 from harebell.errors import DataLoss, InvalidArgument, MissingDependency
 from harebell.spark.jobs.archive.layout import (
@@ -242,7 +243,7 @@ class Iceberg:
 
         catalog: Catalog
         if self._name is None:
-            uri = f"sqlite:///{self.root / OWN / 'catalog.db'}"
+            uri = f"sqlite:///{quote(str(self.root / OWN / 'catalog.db'))}"
             catalog = SqlCatalog("harebell", uri=uri, warehouse=self._location, **{"py-io-impl": FILE_IO})
         else:
             catalog = load_catalog(self._name.catalog, **{"py-io-impl": FILE_IO})

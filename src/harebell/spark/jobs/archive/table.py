@@ -39,9 +39,9 @@ def check_table(path: str | os.PathLike[str], kind: Format, name: CatalogTable |
         except OSError as error:
             raise InvalidArgument(f"{root} can be no archive: {error.strerror}") from error
     if kind == "delta":
-        from harebell.spark.jobs.archive.delta import check_installed
+        from harebell.spark.jobs.archive.delta import Delta
 
-        check_installed()
+        Delta(root)
     if kind == "iceberg":
         from harebell.spark.jobs.archive.iceberg import Iceberg, named_catalog
 
