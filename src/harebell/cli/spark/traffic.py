@@ -183,6 +183,7 @@ class _Work:
             return survey(events(rows), self._asked)
 
     def _rows(self, spark: SparkSession, display: Display) -> DataFrame:
+        from harebell.spark.jobs.literal_paths import literal_paths
         from harebell.spark.jobs.sources import messages
         from harebell.spark.jobs.traffic import firehose_schema, watch
 
@@ -205,7 +206,7 @@ class _Work:
         if not seen:
             display.say("the firehose said nothing: is it on? (RabbitMQ: rabbitmqctl trace_on)")
         self.what = f"the firehose, watched for {self._watch:g} s"
-        return spark.read.schema(firehose_schema()).parquet(str(self._folder))
+        return literal_paths(spark).schema(firehose_schema()).parquet(str(self._folder))
 
 
 def show(display: Display, found: Survey, what: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from harebell.errors import InvalidArgument
 from harebell.spark.connection import probe_family, retrying
 from harebell.spark.jobs import archive
+from harebell.spark.jobs.literal_paths import literal_paths
 from harebell.spark.jobs.peek import Peeked, no_progress, peek, peek_schema
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def messages(
         return Messages(frame, f"queue {queue}, drained as ticket {ticket}")
     seen = peek(url, queue, folder, limit=limit, progress=progress)
     how = "browsed" if seen.browsed else "held and given back"
-    return Messages(spark.read.schema(peek_schema()).parquet(str(folder)), f"queue {queue}, {how}", seen)
+    return Messages(literal_paths(spark).schema(peek_schema()).parquet(str(folder)), f"queue {queue}, {how}", seen)
 
 
 def check_folder(path: str) -> None:
@@ -129,7 +130,7 @@ def archived(spark: SparkSession, path: str) -> DataFrame:
     except InvalidArgument:  # not made by `harebell spark archive`
         pass
     try:
-        frame = spark.read.parquet(path)
+        frame = literal_paths(spark).parquet(path)
         _ = frame.schema  # Spark Connect would find out only when it runs
     except Exception as error:  # Java's own among them, which PySpark has no type for
         raise InvalidArgument(f"{path} is no archive, and has no Parquet files that Spark can read") from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harebell.spark.jobs.archive.layout import read_schema
 from harebell.spark.jobs.archive.table import find_table
 from harebell.spark.jobs.failures import unwrapped_errors
+from harebell.spark.jobs.literal_paths import literal_paths
 from harebell.spark.schema import TIMESTAMP_NUMBER
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def read(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
     files = [str(table.root / file.path) for file in table.files()]
     if not files:
         return spark.createDataFrame([], read_schema())
-    return spark.read.schema(read_schema()).option("basePath", str(table.root)).parquet(*files)
+    return literal_paths(spark).schema(read_schema()).option("basePath", str(table.root)).parquet(*files)
 
 
 def verify(spark: SparkSession, path: str | os.PathLike[str]) -> Verified:
