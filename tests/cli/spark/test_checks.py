@@ -78,6 +78,7 @@ READING: list[tuple[list[str], str]] = [  # of deadletters and traffic
     (["--archive", "T/new"], "there is no folder"),
     (["--archive", "T/empty"], "empty is empty"),
     (["work", "--ticket", "x"], "--ticket names what --take drains: give --take too"),
+    (["work", "--take", "--ticket", "lock"], "option 'ticket' is 'lock', which the spool's own lock is called"),
     (["work", "--spool", "T/new"], "--spool is the folder that --take drains into: give --take too"),
     (["work", "--take", "--spool", "T/file"], "--spool: T/file is a file; it takes the name of a folder"),
     (["log", "--take", "--ticket", "x"], "queue 'log' is a stream queue, which is not drained: leave out --ticket"),

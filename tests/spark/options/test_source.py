@@ -59,7 +59,13 @@ def test_the_url_comes_from_the_environment_when_it_is_not_given(monkeypatch: py
         ({"queue": "a", "startingoffsets": '{"a": -1}'}, "startingOffsets"),
         ({"queue": "a", "endingoffsets": '{"a": true}'}, "endingOffsets"),
         ({"queue": "a", "url": "http://x"}, "amqp://"),
-        ({"queue": "a", "ticket": "../x"}, "ticket"),
+        ({"queue": "a", "ticket": "../x"}, "'ticket' is '../x'; letters, digits"),
+        ({"queue": "a", "ticket": ""}, "'ticket' is ''; letters, digits"),
+        ({"queue": "a", "ticket": ".."}, "letters, digits"),
+        ({"queue": "a", "ticket": "lock"}, "'ticket' is 'lock', which the spool's own lock is called"),
+        ({"queue": "a", "ticket": "LOCK"}, "take another name"),
+        ({"queue": "a", "ticket": "t" * 256}, "'ticket' has 256 bytes .*; it takes 255 at most"),
+        ({"queue": "a", "ticket": "é" * 128}, "'ticket' has 256 bytes"),
     ],
 )
 def test_what_a_read_refuses(given: dict[str, str], said: str) -> None:

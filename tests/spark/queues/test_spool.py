@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from harebell.errors import SpoolError
+from harebell.spark.options import source_options
 from harebell.spark.queues.segments import mark_acked, read_segment, write_once
 from harebell.spark.queues.spool import Spool
 
@@ -26,6 +27,14 @@ def test_any_queue_name_becomes_a_folder_of_its_own(tmp_path: Path, name: str) -
     folder.mkdir(parents=True)
     assert folder.parent.parent == tmp_path
     assert folder.parent.name == "%2F"
+
+
+def test_the_longest_name_of_a_drain_is_a_folder(tmp_path: Path) -> None:
+    name = "t" * 255
+    assert source_options({"queue": "q", "ticket": name}, streaming=False).ticket == name
+    ticket = Spool(tmp_path, "/", "q").ticket(name)
+    with ticket.lock(0) as ours, ticket.spool.lock():
+        assert ours
 
 
 def test_a_segment_is_written_once(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from harebell.spark.connection import probe_family, retrying
 from harebell.spark.jobs import archive
 from harebell.spark.jobs.literal_paths import literal_paths
 from harebell.spark.jobs.peek import Peeked, no_progress, peek, peek_schema
+from harebell.spark.options import check_ticket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame, SparkSession
@@ -55,6 +56,8 @@ class Origin:
             raise InvalidArgument("--take, --ticket and --spool are for a queue, not for --archive")
         if self.ticket is not None and not self.take:
             raise InvalidArgument("--ticket names what --take drains: give --take too")
+        if self.ticket is not None:
+            check_ticket(self.ticket)
         if self.spool is not None and not self.take:
             raise InvalidArgument("--spool is the folder that --take drains into: give --take too")
 

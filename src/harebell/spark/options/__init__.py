@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from harebell.spark.options.payload import PayloadOptions, payload_options
 from harebell.spark.options.sink import SinkOptions, sink_options
-from harebell.spark.options.source import SourceOptions, check_read, default_spool, refuse, source_options
+from harebell.spark.options.source import SourceOptions, check_read, check_ticket, default_spool, refuse, source_options
 
 __all__ = [
     "PayloadOptions",
     "SinkOptions",
     "SourceOptions",
     "check_read",
+    "check_ticket",
     "default_spool",
     "payload_options",
     "refuse",

@@ -16,13 +16,15 @@ from harebell.spark.options.payload import BINARY, PAYLOAD, PayloadOptions, payl
 from harebell.spark.options.streams import StreamOptions, stream_options
 from harebell.spark.options.values import choice, first_patience, flag, known, number, number_if_given
 
-__all__ = ["SourceOptions", "check_read", "default_spool", "refuse", "source_options"]
+__all__ = ["SourceOptions", "check_read", "check_ticket", "default_spool", "refuse", "source_options"]
 
 log = logging.getLogger("harebell.spark")
 
 QueueType = Literal["auto", "stream", "classic", "quorum"]
 
 DRAIN_PREFETCH: Final = 20_000
+LONGEST_TICKET: Final = 255
+LOCK_NAME: Final = "lock"  # beside the drains of a queue
 MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
 
 # As a user writes them, for messages; compared lower-cased.
@@ -111,8 +113,8 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         raise InvalidArgument("option 'queue' is missing: the name of the queue to read, or several with commas")
     queue_type = choice(given, "queueType", "auto", ("auto", "stream", "classic", "quorum"))
     ticket = given.get("ticket")
-    if ticket is not None and not ticket.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise InvalidArgument(f"option 'ticket' is {ticket!r}; letters, digits, '-', '_' and '.' are allowed")
+    if ticket is not None:
+        check_ticket(ticket)
     ordered = flag(given, "ordered", False)
     if ordered and "minpartitions" in given:
         raise InvalidArgument("with ordered=true each queue is read in one task: leave option 'minPartitions' out")
@@ -142,6 +144,18 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         given=frozenset(given),
         payload=payload_options(given),
     )
+
+
+def check_ticket(ticket: str) -> None:
+    """Raises InvalidArgument for a name that no drain can have: its folder in the spool has it."""
+    if not ticket.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise InvalidArgument(f"option 'ticket' is {ticket!r}; letters, digits, '-', '_' and '.' are allowed")
+    if (size := len(ticket.encode())) > LONGEST_TICKET:
+        raise InvalidArgument(
+            f"option 'ticket' has {size} bytes ({ticket[:20]}...); it takes {LONGEST_TICKET} at most, a file's name"
+        )
+    if ticket.lower() == LOCK_NAME:
+        raise InvalidArgument(f"option 'ticket' is {ticket!r}, which the spool's own lock is called; take another name")
 
 
 def refuse(options: SourceOptions, family: Literal["stream", "spool"]) -> None:

@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from harebell.spark.options.source import LOCK_NAME
 from harebell.spark.queues.segments import writing
 from harebell.synced_files import make_folder
 
@@ -81,7 +82,7 @@ class Spool:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """One holder at a time among all drains of this queue; waits. The kernel frees a dead one's."""
-        with _opened(self.folder / "lock") as file:
+        with _opened(self.folder / LOCK_NAME) as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
