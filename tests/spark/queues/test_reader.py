@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
@@ -213,19 +214,25 @@ def test_old_drains_are_deleted_but_not_unacknowledged_ones(query: Make, queue: 
     assert sorted(tmp_path.glob("*/q/*-*")) == [folders[1], folders[3]]
 
 
-def test_a_batch_read_of_several_parts_takes_what_is_there_now(queue: FakeQueue, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "limits"), [({}, [10]), ({"minPartitions": "3"}, [3, 3, 4])])
+@pytest.mark.parametrize("arrives", ["after the plan", "after the first rows"])
+def test_a_batch_read_takes_what_was_there_first(
+    queue: FakeQueue, tmp_path: Path, options: dict[str, str], limits: list[int], arrives: str
+) -> None:
     messages = fill(queue, bodies(10))
-    given = {"queue": "q", "spool": str(tmp_path), "minPartitions": "3", "readTimeout": "0.05", "retryTimeout": "0"}
-    reader = SpoolReader(source_options(given, streaming=False), row_schema(), "t")
+    given = {"queue": "q", "spool": str(tmp_path), "prefetch": "4", "readTimeout": "0.05", "retryTimeout": "0"}
+    reader = SpoolReader(source_options({**given, **options}, streaming=False), row_schema(), "t")
 
     def read() -> list[bytes]:
         parts = reader.partitions()
-        assert len(parts) == 3
         return [body for part in parts for batch in reader.read(part) for body in batch.column("body").to_pylist()]
 
     planned = reader.partitions()
+    assert [part.limit for part in planned] == limits  # type: ignore[attr-defined]
+    if arrives == "after the first rows":  # as take(1) does
+        with contextlib.closing(cast("Generator[Any]", reader.read(planned[0]))) as first:
+            assert next(first).num_rows == 2
     fill(queue, [b"later"])
-    assert [part.limit for part in planned] == [3, 3, 4]  # type: ignore[attr-defined]
     assert read() == messages == read()
     assert [body for body, _ in queue.ready] == [b"later"]
 

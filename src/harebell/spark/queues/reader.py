@@ -47,7 +47,7 @@ SLICE_BYTES: Final = 8 << 20  # of a segment, handed to Spark at a time
 class SpoolPartition(InputPartition):
     """One task's part of one drain; `limit` is the most messages it takes, `size` the bytes after which it ends."""
 
-    def __init__(self, queue: str, ticket: str, part: int, limit: int | None, size: int | None = None) -> None:
+    def __init__(self, queue: str, ticket: str, part: int, limit: int, size: int | None = None) -> None:
         super().__init__((queue, ticket, part, limit, size))
         self.queue = queue
         self.ticket = ticket
@@ -98,22 +98,21 @@ class SpoolReader(DataSourceReader):
             planned += [SpoolPartition(queue, self._ticket, part, limit) for part, limit in enumerate(limits)]
         return planned
 
-    def _limits(self, queue: str) -> list[int | None]:
-        parts = parts_per_queue(self._options)
-        if parts == 1:
-            return [None]  # the task sees for itself
+    def _limits(self, queue: str) -> list[int]:
+        """What each part takes at most: together what is ready now. What arrives later is another read's."""
 
         def count() -> int:
             with Link(self._options.url, self._options.timeout) as link:
                 return link.count(queue)
 
-        return [*even_shares(retrying(count, self._options.first_patience, "asking for the queue's length"), parts)]
+        ready = retrying(count, self._options.first_patience, "asking for the queue's length")
+        return even_shares(ready, parts_per_queue(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._schema, partition)
 
 
-def agreed_limits(ticket: Ticket, limits: Callable[[], list[int | None]]) -> list[int | None]:
+def agreed_limits(ticket: Ticket, limits: Callable[[], list[int]]) -> list[int]:
     """What the parts of this drain were planned to take at most when it was first planned; asked for if it is now.
 
     Raises SpoolError when the folder cannot be written.
@@ -128,7 +127,7 @@ def agreed_limits(ticket: Ticket, limits: Callable[[], list[int | None]]) -> lis
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, plan)
             temporary.unlink()
-    agreed: list[int | None] = json.loads(plan.read_text())
+    agreed: list[int] = json.loads(plan.read_text())
     return agreed
 
 
