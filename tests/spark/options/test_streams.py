@@ -7,7 +7,7 @@ import pytest
 from harebell.errors import InvalidArgument
 from harebell.spark.options import SourceOptions, source_options
 from harebell.spark.options.positions import position_of
-from harebell.spark.options.streams import position_for
+from harebell.spark.options.streams import check_places, position_for
 
 
 def batch(**given: str) -> SourceOptions:
@@ -83,6 +83,22 @@ def test_patterns_and_addresses() -> None:
         source_options({"queuePattern": ".*", "managementUrl": "amqp://h"}, streaming=True)
     with pytest.raises(InvalidArgument, match="'queue' is missing"):
         source_options({}, streaming=True)
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_a_place_of_a_queue_that_a_pattern_has_not_found(option: str) -> None:
+    options = source_options({"queuePattern": "a.*", option: '{"a7": 7}'}, streaming=False).stream
+    check_places(options, [f"a{number}" for number in range(30)])
+    with pytest.raises(
+        InvalidArgument, match=rf"'{option}' has a position for 'a7'.* are read: b0, .*, b19 and 10 more$"
+    ):
+        check_places(options, [f"b{number}" for number in range(30)])
+
+
+@pytest.mark.parametrize("text", ["", " , ", ","])
+def test_filter_values_without_a_value(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"'filterValues' is .*, without a value: leave it out to read all"):
+        batch(filterValues=text)
 
 
 def test_a_pattern_takes_places_for_some_of_its_queues() -> None:

@@ -255,6 +255,27 @@ def test_the_checkpoint_of_a_drain_is_refused(make: Make, n: int) -> None:
         reader.partitions({}, start)
 
 
+def test_a_place_of_a_queue_that_is_not_there(make: Make) -> None:
+    reader, table = make({"startingOffsets": '{"a": 3, "b": 4}'}, a=(0, 10), b=(0, 10))
+    start = reader.initialOffset()
+    assert {queue: entry["next"] for queue, entry in start.items()} == {"a": 3, "b": 4}
+    del table.ends["b"]
+    with pytest.raises(InvalidArgument, match=r"'startingOffsets' has a position for 'b'.* that are read: a$"):
+        make({"startingOffsets": '{"a": 3, "b": 4}'}, **table.ends)[0].initialOffset()
+
+
+def test_a_first_place_behind_the_end_names_the_option(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    given = {"queue": "a", "startingOffsets": '{"a": 1000}'}
+    reader, _ = make(given, a=(0, 10))
+    with pytest.raises(DataLoss, match=r"ends at message 10, and the query is to begin at 1000: .*'startingOffsets'"):
+        reader.latestOffset(reader.initialOffset(), ALL)
+    with pytest.raises(DataLoss, match="ends at message 10 but the checkpoint is at 1000"):
+        reader.latestOffset({"a": {"base": 0, "next": 1000}}, ALL)
+    reader, _ = make({**given, "failOnDataLoss": "false"}, a=(0, 10))
+    start = reader.initialOffset()
+    assert ranges(reader, start, reader.latestOffset(start, ALL)) == [("a", 0, 10)]
+
+
 def test_queues_that_are_gone(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     start = {"a": {"base": 0, "next": 10}, "b": {"base": 0, "next": 3}}
     with pytest.raises(InvalidArgument, match="which option 'queue' does not name any more"):

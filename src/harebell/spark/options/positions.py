@@ -16,13 +16,14 @@ from typing import Final
 from harebell.errors import InvalidArgument
 from harebell.spark.options.values import suggested
 
-__all__ = ["Position", "Positions", "moment", "position_of", "positions"]
+__all__ = ["Position", "Positions", "check_known", "moment", "position_of", "positions"]
 
 Position = int | str | datetime
 Positions = Position | dict[str, Position]
 """One position for all queues, or one for each queue by name."""
 
 WORDS: Final = {"earliest": "earliest", "first": "earliest", "latest": "latest", "next": "latest", "last": "last"}
+SHOWN: Final = 20  # names of queues in an error: a pattern may have found thousands
 _SPAN: Final = re.compile(r"\d{1,9}[YMDhms]")
 
 
@@ -54,15 +55,21 @@ def positions(name: str, text: str, queues: Collection[str], words: Collection[s
     return known
 
 
-def _check_names(name: str, known: Collection[str], queues: Collection[str]) -> None:
-    """Raises InvalidArgument unless there is a position for each queue, and none for another."""
+def check_known(name: str, known: Collection[str], queues: Collection[str]) -> None:
+    """Raises InvalidArgument when there is a position for another queue than these."""
     unknown = [queue for queue in known if queue not in queues]
     if unknown:
         near = suggested(unknown[0], dict(zip(queues, queues, strict=True)))
+        some = ", ".join(list(queues)[:SHOWN]) + (f" and {len(queues) - SHOWN} more" if len(queues) > SHOWN else "")
         raise InvalidArgument(
             f"option '{name}' has a position for '{unknown[0]}'{near}, which is none of the queues that are read: "
-            f"{', '.join(queues)}"
+            f"{some}"
         )
+
+
+def _check_names(name: str, known: Collection[str], queues: Collection[str]) -> None:
+    """Raises InvalidArgument unless there is a position for each queue, and none for another."""
+    check_known(name, known, queues)
     missing = [queue for queue in queues if queue not in known]
     if missing:
         raise InvalidArgument(f"option '{name}' has no position for queue '{missing[0]}': give one for each queue")

@@ -6,15 +6,15 @@ Rules: those of `options`, which knows all names and hands over what was given. 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from harebell.errors import InvalidArgument
-from harebell.spark.options.positions import Position, Positions, moment, positions
+from harebell.spark.options.positions import Position, Positions, check_known, moment, positions
 
-__all__ = ["StreamOptions"]
+__all__ = ["StreamOptions", "check_places", "position_for", "stream_options"]
 
 BOTH: Final = (
     "queuePattern", "superstream", "managementUrl", "startingOffsets", "startingTimestamp", "failOnDataLoss",
@@ -61,6 +61,10 @@ def stream_options(given: Mapping[str, str], queues: tuple[str, ...], match_unfi
     else:
         ending = positions("endingOffsets", given.get("endingoffsets", "latest"), queues, ("latest", "next"))
     values = tuple(dict.fromkeys(v.strip() for v in given.get("filtervalues", "").split(",") if v.strip()))
+    if "filtervalues" in given and not values:
+        raise InvalidArgument(
+            f"option 'filterValues' is {given['filtervalues']!r}, without a value: leave it out to read all messages"
+        )
     if "matchunfiltered" in given and not values:
         raise InvalidArgument("option 'matchUnfiltered' adds to 'filterValues', which is not given")
     return StreamOptions(
@@ -78,6 +82,16 @@ def stream_options(given: Mapping[str, str], queues: tuple[str, ...], match_unfi
 def position_for(options: Positions, queue: str) -> Position:
     """The position where this queue begins or ends; a queue that JSON does not name begins at its beginning."""
     return options.get(queue, "earliest") if isinstance(options, dict) else options
+
+
+def check_places(options: StreamOptions, queues: Collection[str]) -> None:
+    """Raises InvalidArgument for a position of a queue that is none of these, found by a pattern or as a super-stream.
+
+    Where the queues are named, that was checked with the options.
+    """
+    for name, given in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        if isinstance(given, dict):
+            check_known(name, given, queues)
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from harebell.errors import InvalidArgument
 from harebell.spark.options import SourceOptions
-from harebell.spark.options.streams import position_for
+from harebell.spark.options.streams import check_places, position_for
 from harebell.spark.payload.projection import RowProjection
 from harebell.spark.shown_errors import shown, shown_rows
 from harebell.spark.streams import offsets
@@ -86,7 +86,9 @@ class StreamQueueReader(DataSourceReader):
         options, bounds = self._options, BoundsReader(self._options)
         ranges = []
         try:
-            for queue in queue_names(options, options.first_patience):
+            queues = queue_names(options, options.first_patience)
+            check_places(options.stream, queues)
+            for queue in queues:
                 start = bounds.number_at(queue, position_for(options.stream.starting, queue))
                 ending = options.stream.ending
                 position = ending.get(queue, "latest") if isinstance(ending, dict) else ending
@@ -126,12 +128,10 @@ class StreamQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     @shown
     def initialOffset(self) -> Offsets:
         if self._initial is None:
-            starting = self._options.stream.starting
+            starting, queues = self._options.stream.starting, self._queues()
+            check_places(self._options.stream, queues)
             self._initial = offsets.initial(
-                {
-                    queue: self._bounds_reader().number_at(queue, position_for(starting, queue))
-                    for queue in self._queues()
-                }
+                {queue: self._bounds_reader().number_at(queue, position_for(starting, queue)) for queue in queues}
             )
         return self._initial
 
@@ -308,6 +308,19 @@ def emptied(queue: str, position: int) -> str:
     )
 
 
+def too_far(queue: str, entry: dict[str, Any], tail: int) -> str:
+    """The text about a stream that ends before the place where the query is, or is to begin."""
+    if entry["base"] == entry["next"] and "id" not in entry and "mark" not in entry:
+        return (
+            f"queue '{queue}' ends at message {tail}, and the query is to begin at {entry['next']}: correct option "
+            "'startingOffsets' (or was the queue deleted and declared again?), and start with a new checkpoint"
+        )
+    return (
+        f"queue '{queue}' ends at message {tail} but the checkpoint is at {entry['next']} (was it deleted and declared "
+        "again?)"
+    )
+
+
 def anew(options: SourceOptions, queue: str, entry: dict[str, Any], bounds: StreamBounds) -> dict[str, Any]:
     """The entry of a queue that is another stream now: from its beginning. DataLoss unless fail_on_data_loss is off."""
     report_loss(options, replaced(queue, entry["next"]))
@@ -330,11 +343,7 @@ def reconciled(
         return entry if bounds.emptied else {**entry, "base": bounds.first, "next": bounds.first}
     kept = seen if bounds.emptied else bounds.kept
     if bounds.tail < position and not bounds.emptied:
-        report_loss(
-            options,
-            f"queue '{queue}' ends at message {bounds.tail} but the checkpoint is at {position} (was it deleted and "
-            "declared again?)",
-        )
+        report_loss(options, too_far(queue, entry, bounds.tail))
         fresh = {name: value for name, value in entry.items() if name not in ("id", "mark")}
         return {**fresh, "base": bounds.first, "next": bounds.first}  # what it holds now is new, from its beginning
     if kept > position:
