@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import StructField, StructType
 
 from harebell.errors import InvalidArgument
-from harebell.spark.options import SourceOptions, source_options
+from harebell.spark.options import SourceOptions, queue_option, source_options
 from harebell.spark.payload.content import contents
 from harebell.spark.payload.infer import ddl, type_of_bodies, type_of_column
 from harebell.spark.payload.json import utf8_bodies
@@ -43,8 +43,8 @@ def infer_schema(source: DataFrame | str, queue: str | None = None, *, sample: i
         return ddl(type_of_column(source, column))
     if queue is None:
         raise InvalidArgument("infer_schema(url, queue) needs the name of a stream queue")
-    options = {"url": source, "queue": queue, "queueType": "stream", "payload": "json", "sampleMessages": str(sample)}
-    return ddl(sampled_type(source_options(options, streaming=False)))
+    options = {"url": source, "queue": queue_option(queue), "queueType": "stream", "payload": "json"}
+    return ddl(sampled_type(source_options({**options, "sampleMessages": str(sample)}, streaming=False)))
 
 
 def sampled_type(options: SourceOptions) -> StructType:

@@ -27,7 +27,7 @@ ARCHIVE: list[tuple[list[str], str]] = [
     (["T/new", "lgo"], "404 NOT_FOUND - no queue 'lgo' in vhost '/'"),
     (["T/new", "log", "lgo"], "404 NOT_FOUND - no queue 'lgo' in vhost '/'"),
     (["T/new", "log", "log"], "queue 'log' is named twice"),
-    (["T/new", "log,work"], "'log,work' is not the name of one queue: name several as several arguments"),
+    (["T/new", "log,work"], "no queue 'log,work' in vhost '/'; name several queues as several arguments"),
     (["T/full", "log"], "full is not empty and no archive; name a new or an empty folder"),
     (["T/file", "log"], "file can be no archive: Not a directory"),
     (["T/box", "log", "--delta"], "is parquet, not delta"),

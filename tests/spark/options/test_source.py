@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from harebell.errors import InvalidArgument
-from harebell.spark.options import default_spool, payload_options, refuse, sink_options, source_options
+from harebell.spark.options import default_spool, payload_options, queue_option, refuse, sink_options, source_options
 from harebell.spark.options.payload import PayloadOptions
 
 
@@ -28,6 +29,25 @@ def test_names_are_taken_in_any_case_and_several_queues_with_commas() -> None:
     assert options.stream.starting == {"a": 3, "b": 0}
 
 
+@pytest.mark.parametrize(
+    "names", [("a",), ("a,b", " c ", "d"), ("[a]", '["a"]', "[1]", "[]"), (",",), (" ",), ('"', "\\", "ä")]
+)
+def test_any_name_can_be_in_a_list_of_queues(names: tuple[str, ...]) -> None:
+    for option in ("queue", "queues", "path"):
+        assert source_options({option: queue_option(*names)}, streaming=True).queues == names
+    places = json.dumps(dict.fromkeys(names, 3))
+    options = source_options({"queue": queue_option(*names), "startingOffsets": places}, streaming=True)
+    assert options.stream.starting == dict.fromkeys(names, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("[a", ("[a",)), ("[a], b", ("[a]", "b")), ("[1]", ("[1]",)), ('["a", 1]', ('["a"', "1]")), ("[]", ("[]",))],
+)
+def test_what_is_no_list_of_names_is_names_with_commas(text: str, names: tuple[str, ...]) -> None:
+    assert source_options({"queue": text}, streaming=True).queues == names
+
+
 def test_the_argument_of_load_is_the_queue_and_that_of_save_the_exchange() -> None:
     assert source_options({"path": "a"}, streaming=False).queues == ("a",)
     assert sink_options({"path": "ex", "checkpointlocation": "/x"}).exchange == "ex"
@@ -42,6 +62,8 @@ def test_the_url_comes_from_the_environment_when_it_is_not_given(monkeypatch: py
     "given, said",
     [
         ({}, "'queue' is missing"),
+        ({"queue": " , "}, "'queue' is missing"),
+        ({"queue": '["a", ""]'}, "'queue' has an empty name in its list"),
         ({"queue": "a", "queues": "b"}, "once"),
         ({"queue": "a", "prefech": "3"}, "no option 'prefech'.*prefetch"),
         ({"queue": "a", "exchange": "x"}, "no option 'exchange' for a read"),

@@ -102,7 +102,10 @@ class Messages:
 
             frame = archived(spark, str(self.archive))
         else:
-            reader = spark.read.format("amqp").option("url", url).option("queue", self.queue)
+            from harebell.spark.options import queue_option
+
+            assert self.queue is not None
+            reader = spark.read.format("amqp").option("url", url).option("queue", queue_option(self.queue))
             frame = reader.option("queueType", "stream").load()
         if self.where is None:
             return frame

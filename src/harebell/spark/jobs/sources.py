@@ -17,7 +17,7 @@ from harebell.spark.connection import probe_family, retrying
 from harebell.spark.jobs import archive
 from harebell.spark.jobs.literal_paths import literal_paths
 from harebell.spark.jobs.peek import Peeked, no_progress, peek, peek_schema
-from harebell.spark.options import check_ticket
+from harebell.spark.options import check_ticket, queue_option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame, SparkSession
@@ -94,7 +94,7 @@ def messages(
     assert origin.queue is not None
     url, queue = origin.url, origin.queue
     kind = retrying(lambda: probe_family(url, queue, TIMEOUT), RETRY, f"asking what queue {queue} is")
-    reader = spark.read.format("amqp").option("url", url).option("queue", queue)
+    reader = spark.read.format("amqp").option("url", url).option("queue", queue_option(queue))
     origin = origin.of(kind)
     if kind == "stream":
         what = f"stream queue {queue}" + (", of which reading takes nothing: --take is unused" if origin.unused else "")

@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from harebell.spark.options.payload import PayloadOptions, payload_options
 from harebell.spark.options.sink import SinkOptions, sink_options
-from harebell.spark.options.source import SourceOptions, check_read, check_ticket, default_spool, refuse, source_options
+from harebell.spark.options.source import (
+    SourceOptions,
+    check_read,
+    check_ticket,
+    default_spool,
+    queue_option,
+    refuse,
+    source_options,
+)
 
 __all__ = [
     "PayloadOptions",
@@ -21,6 +29,7 @@ __all__ = [
     "check_ticket",
     "default_spool",
     "payload_options",
+    "queue_option",
     "refuse",
     "sink_options",
     "source_options",

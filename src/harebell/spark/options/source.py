@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast
@@ -16,7 +18,7 @@ from harebell.spark.options.payload import BINARY, PAYLOAD, PayloadOptions, payl
 from harebell.spark.options.streams import StreamOptions, stream_options
 from harebell.spark.options.values import choice, first_patience, flag, known, number, number_if_given
 
-__all__ = ["SourceOptions", "check_read", "check_ticket", "default_spool", "refuse", "source_options"]
+__all__ = ["SourceOptions", "check_read", "check_ticket", "default_spool", "queue_option", "refuse", "source_options"]
 
 log = logging.getLogger("harebell.spark")
 
@@ -105,12 +107,14 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
     names = [given[key] for key in ("queue", "queues", "path") if key in given]
     if len(names) > 1:
         raise InvalidArgument("give the queues once: as option 'queue', as option 'queues' or as load()'s argument")
-    queues = tuple(dict.fromkeys(name.strip() for name in (names[0] if names else "").split(",") if name.strip()))
+    queues = _queue_names(names[0]) if names else ()
     found = [name for name in ("queuePattern", "superstream") if name.lower() in given]
     if len(found) + bool(queues) > 1:
         raise InvalidArgument("give one of 'queue', 'queuePattern' and 'superstream': what to read")
     if not found and not queues:
         raise InvalidArgument("option 'queue' is missing: the name of the queue to read, or several with commas")
+    if any(not name for name in queues):
+        raise InvalidArgument("option 'queue' has an empty name in its list: a queue's name has at least one character")
     queue_type = choice(given, "queueType", "auto", ("auto", "stream", "classic", "quorum"))
     ticket = given.get("ticket")
     if ticket is not None:
@@ -144,6 +148,22 @@ def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions
         given=frozenset(given),
         payload=payload_options(given),
     )
+
+
+def queue_option(*names: str) -> str:
+    """The value of the option `queue` that means these queues, whatever characters are in their names."""
+    return json.dumps(names)
+
+
+def _queue_names(text: str) -> tuple[str, ...]:
+    """The names in the option `queue`: with commas between them, or as a JSON list, for names with commas or spaces."""
+    listed: object = None
+    if text.lstrip().startswith("["):
+        with suppress(ValueError):
+            listed = json.loads(text)
+    if isinstance(listed, list) and listed and all(isinstance(name, str) for name in listed):
+        return tuple(dict.fromkeys(listed))
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def check_ticket(ticket: str) -> None:

@@ -111,6 +111,19 @@ def test_many_queues_are_few_jobs_and_a_large_one_is_cut(broker: Broker, tmp_pat
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+@pytest.mark.parametrize("kind", ["stream", "classic"])
+def test_queues_of_any_name(broker: Broker, tmp_path: Path, kind: str) -> None:
+    queues = [broker.queue(kind, name=f"{kind}{name}") for name in (",a", " ", '"', "[]", "\\", "%2F", "/..")]
+    queues.append(broker.queue(kind, name=f'["{kind}"]'))
+    for number, queue in enumerate(queues):
+        broker.numbered(queue, 1, start=number)
+    done = run(broker, tmp_path / "archive", *queues)
+    assert [(each.queue, each.rows, each.error) for each in done.queues] == [(queue, 1, None) for queue in queues]
+    assert stored(tmp_path / "archive") == list(range(len(queues)))
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
 def test_options_for_any_queue(broker: Broker, tmp_path: Path) -> None:
     queues = [broker.queue(kind) for kind in ("stream", "classic")]
     for queue in queues:

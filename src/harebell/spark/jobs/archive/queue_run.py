@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from harebell.client.recovery.policy import Backoff
-from harebell.errors import DataLoss, InvalidArgument
+from harebell.errors import DataLoss, InvalidArgument, NotFound
 from harebell.spark.connection import TRANSIENT
 from harebell.spark.jobs.archive.checkpoint import NOT_BEGUN, Checkpoint, Plan
 from harebell.spark.jobs.archive.layout import OWN, Table, queue_folder
 from harebell.spark.jobs.archive.tasks import Done, Work
-from harebell.spark.options import source_options
+from harebell.spark.options import queue_option, source_options
 from harebell.spark.queues.reader import SpoolStreamReader, is_drain
 from harebell.spark.schema import row_schema
 from harebell.spark.source import family
@@ -56,12 +56,16 @@ class QueueRun:
 
     def __init__(self, queue: str, given: Mapping[str, str]) -> None:
         """Asks the broker what the queue is. Raises NotFound when there is none, InvalidArgument for wrong options."""
-        self._given = {name.lower(): value for name, value in {**given, "queue": queue}.items()}
+        self._given = {name.lower(): value for name, value in {**given, "queue": queue_option(queue)}.items()}
         self._options = source_options(self._given, streaming=True)
-        if self._options.queues != (queue,):
-            raise InvalidArgument(f"{queue!r} is not the name of one queue: name several as several arguments")
         self.queue = queue
-        self.kind: Literal["stream", "drained"] = "stream" if family(self._options) == "stream" else "drained"
+        try:
+            kind = family(self._options)
+        except NotFound as error:
+            if "," not in queue:
+                raise
+            raise NotFound(f"{error.detail}; name several queues as several arguments, without commas") from error
+        self.kind: Literal["stream", "drained"] = "stream" if kind == "stream" else "drained"
         self.rows = self.batches = 0
         self.error: Exception | None = None
         self.ended = False
