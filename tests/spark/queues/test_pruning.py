@@ -53,6 +53,13 @@ def test_the_list_says_what_is_there(tmp_path: Path) -> None:
     assert 9 < time.time() - states[1].changed < 60
 
 
+@pytest.mark.parametrize("vhost", ["/", ".", "..", ".a", "a/b", "ü"])
+def test_the_drains_of_any_virtual_host_are_listed(tmp_path: Path, vhost: str) -> None:
+    with Spool(tmp_path, vhost, "..").ticket("t").lock(0):
+        pass
+    assert [(state.vhost, state.queue, state.ticket) for state in tickets(tmp_path)] == [(vhost, "..", "t")]
+
+
 def test_prune_deletes_what_is_old_and_no_longer_needed(tmp_path: Path) -> None:
     keep(tmp_path, "old", 2, 0, age=2 * HOUR)
     keep(tmp_path, "young", 2, 0, age=HOUR / 2)

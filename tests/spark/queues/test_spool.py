@@ -21,12 +21,12 @@ def write(path: Path) -> bool:
     return write_once(path, ROW, lambda name: None, contextlib.nullcontext)
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "ä" * 100, "a" * 255, "x y"])
-def test_any_queue_name_becomes_a_folder_of_its_own(tmp_path: Path, name: str) -> None:
-    folder = Spool(tmp_path, "/", name).folder
+@pytest.mark.parametrize("name", ["a/b", ".", "..", ".hidden", "ä" * 100, "a" * 255, "x y"])
+def test_any_queue_and_any_virtual_host_has_a_folder_of_its_own(tmp_path: Path, name: str) -> None:
+    folder = Spool(tmp_path, name, name).folder
     folder.mkdir(parents=True)
-    assert folder.parent.parent == tmp_path
-    assert folder.parent.name == "%2F"
+    assert folder.parent.parent.resolve() == tmp_path.resolve()
+    assert folder.resolve().parts[len(tmp_path.resolve().parts) :] == (folder.parent.name, folder.name)
 
 
 def test_the_longest_name_of_a_drain_is_a_folder(tmp_path: Path) -> None:

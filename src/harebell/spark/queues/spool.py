@@ -36,11 +36,10 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
+from harebell.spark.file_names import file_name
 from harebell.spark.options.source import LOCK_NAME
 from harebell.spark.queues.segments import writing
 from harebell.synced_files import make_folder
@@ -68,7 +67,7 @@ class Spool:
     """The spool folder of one queue."""
 
     def __init__(self, folder: Path, vhost: str, queue: str) -> None:
-        self.folder = folder / quote(vhost, safe="") / _file_name(queue)
+        self.folder = folder / file_name(vhost) / file_name(queue)
         self.queue = queue
 
     def ticket(self, name: str) -> Ticket:
@@ -158,12 +157,3 @@ def _opened(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _file_name(queue: str) -> str:
-    name = quote(queue, safe="")
-    if name.startswith("."):
-        name = "%2E" + name[1:]
-    if len(name) > LONGEST_NAME:
-        name = f"{name[:160]}-{blake2b(queue.encode(), digest_size=8).hexdigest()}"
-    return name

@@ -245,3 +245,8 @@ def test_the_ledgers_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_ledger("amqp://u:p@host:1234/a%2Fb", "dead/letters") == Path(
         "/state/harebell/redrive/host_1234/a%2Fb/dead%2Fletters.ledger"
     )
+    places = {
+        default_ledger(f"amqp://h/{vhost}", queue) for vhost in ("..", ".", "a") for queue in ("ü" * 41, "ü" * 40 + "a")
+    }
+    assert len(places) == 6
+    assert {place.resolve().parents[2] for place in places} == {Path("/state/harebell/redrive").resolve()}

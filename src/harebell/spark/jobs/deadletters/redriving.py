@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import quote
 
 from harebell.client.blocking import connect
 from harebell.client.messages import Message, Publication
 from harebell.client.url import parse_url
 from harebell.errors import AmqpError, ConnectionLost, InvalidArgument, NotFound
 from harebell.protocol.v091 import FieldValue, Properties
+from harebell.spark.file_names import file_name
 from harebell.spark.jobs.deadletters.ledger import Ledger
 from harebell.spark.jobs.message_identity import DELIVERY_COUNTS, digest
 from harebell.spark.jobs.natural_order import natural
@@ -169,7 +169,7 @@ def default_ledger(url: str, queue: str) -> Path:
     """$XDG_STATE_HOME/harebell/redrive/<host>_<port>/<vhost>/<queue>.ledger"""
     where = parse_url(url)
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    names = (f"{where.host}_{where.port}", quote(where.vhost, safe=""), quote(queue, safe="")[:200] + ".ledger")
+    names = (f"{where.host}_{where.port}", file_name(where.vhost), f"{file_name(queue)}.ledger")
     return state.joinpath("harebell", "redrive", *names)
 
 
