@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.errors import DataLoss, HarebellError, InvalidArgument, NotFound
-from harebell.spark.jobs.failures import SPEAKERS, our_error, silence_pyspark, unwrapped_errors
+from harebell import errors
+from harebell.errors import DataLoss, HarebellError, InvalidArgument, NotFound, Unroutable
+from harebell.spark.jobs.failures import SPEAKERS, error_named, our_error, silence_pyspark, unwrapped_errors
 
 TEXT = """Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -20,7 +21,7 @@ Traceback (most recent call last):
     [
         ("harebell.errors.DataLoss: messages 1 to 2 are gone", DataLoss, "messages 1 to 2 are gone"),
         ("harebell.errors.NotFound: 404 NOT_FOUND - no queue 'q'", NotFound, "404 NOT_FOUND - no queue 'q'"),
-        ("harebell.errors.Unroutable: 312 NO_ROUTE", HarebellError, "312 NO_ROUTE"),
+        ("harebell.errors.Unroutable: 312 NO_ROUTE", Unroutable, "312 NO_ROUTE"),
         ("harebell.errors.Gone: what it was", HarebellError, "what it was"),
     ],
 )
@@ -29,6 +30,18 @@ def test_the_last_error_of_ours(line: str, kind: type[HarebellError], text: str)
     assert (type(found), str(found)) == (kind, text)
     with pytest.raises(kind), unwrapped_errors():
         raise RuntimeError(TEXT.format(line))
+
+
+def test_every_class_of_error_that_a_text_can_make_is_found_again() -> None:
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HarebellError)]
+    plain = set()
+    for kind in kinds:
+        found = error_named(kind.__name__, "what it says")
+        assert "what it says" in str(found), kind
+        if type(found) is not kind:
+            assert type(found) is HarebellError, kind
+            plain.add(kind.__name__)
+    assert plain <= {"AcknowledgeOrphans", "ArchiveIncomplete", "PublishesFailed", "RemoteProtocolError"}
 
 
 def test_others_stay_what_they_are() -> None:

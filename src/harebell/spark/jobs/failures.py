@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from harebell import errors
@@ -27,13 +27,12 @@ def our_error(error: BaseException) -> errors.HarebellError | None:
 
 
 def error_named(name: str, text: str) -> errors.HarebellError:
-    """The error of that class with that text; a plain HarebellError for a class that takes more than a text."""
+    """The error of that class with that text; a plain HarebellError for a class that cannot be made of a text alone."""
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.AmqpError):
         return kind(_DETAIL.sub("", text))
     if isinstance(kind, type) and issubclass(kind, errors.HarebellError):
-        own = [each for each in kind.__mro__ if issubclass(each, errors.HarebellError) and "__init__" in vars(each)]
-        if not own:
+        with suppress(TypeError):  # one that has to have more
             return kind(text)
     return errors.HarebellError(text)
 
