@@ -7,6 +7,7 @@ and definitions; the broker has a stream queue `log` and a classic queue `work`.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -82,6 +83,8 @@ READING: list[tuple[list[str], str]] = [  # of deadletters and traffic
     (["work", "--spool", "T/new"], "--spool is the folder that --take drains into: give --take too"),
     (["work", "--take", "--spool", "T/file"], "--spool: T/file is a file; it takes the name of a folder"),
     (["log", "--take", "--ticket", "x"], "queue 'log' is a stream queue, which is not drained: leave out --ticket"),
+    (["work", "--folder", "T/new"], "--folder: there is no folder T/new: make it, or name another one"),
+    (["work", "--folder", "T/file"], "--folder: there is no folder T/file"),
     (["work", "--report", "T/empty"], "--report: T/empty is a folder; it takes the name of a file"),
     (["work", "--report", "T/file/report.html"], "file/report.html cannot be written: T/file is not a folder"),
     (["work", "--json", "T/empty"], "--json: T/empty is a folder; it takes the name of a file"),
@@ -202,6 +205,23 @@ def test_what_is_right_starts_spark(run: Command, broker: str, folder: Path, arg
     command = [re.sub(r"^T/", f"{folder}/", each) for each in arguments]
     with pytest.raises(AssertionError, match="Spark was started"):
         run("spark", *command, "--url", broker)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["archive", "T/box", "log"], ["archive", "T/box", "--compact"], ["replay", "T/box"]]
+)
+@pytest.mark.parametrize("place", ["", "_archive"])
+def test_an_archive_that_may_not_be_written(
+    run: Command, broker: str, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], place: str
+) -> None:
+    access = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != folder / "box" / place and access(path, mode))
+    refused = run("spark", *[each.replace("T/", f"{folder}/") for each in arguments], "--url", broker)
+    assert refused.status == 1
+    assert f"{folder}/box cannot be written: no permission for {folder / 'box' / place}" in refused.error
+    if arguments[0] == "replay":  # counting writes nothing
+        with pytest.raises(AssertionError, match="Spark was started"):
+            run("spark", "replay", folder / "box", "--dry-run")
 
 
 def test_lengths_of_time() -> None:

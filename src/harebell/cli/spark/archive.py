@@ -95,10 +95,10 @@ def archive(
 
     check_packages()
     from harebell.spark.jobs.archive import Archived, prepare
-    from harebell.spark.jobs.archive.table import find_table
+    from harebell.spark.jobs.archive.table import find_table, find_writable_table
 
     if not queues:
-        find_table(folder)
+        (find_writable_table if compact else find_table)(folder)
     stop = threading.Event()
     results = Display(new_console())
     prepared = None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -15,9 +17,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from harebell.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["asked_queue", "check_broker", "check_exchange", "check_output", "check_period", "duration", "timed"]
+__all__ = [
+    "asked_queue", "check_broker", "check_exchange", "check_output", "check_period", "duration", "temporary_folder",
+    "timed",
+]  # fmt: skip
 
 ANSWER_SECONDS: Final = 10.0
 UNITS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
@@ -71,6 +76,20 @@ def check_output(option: str, *places: Path | str | None, folder: bool = False) 
             raise InvalidArgument(f"{option}: {path} cannot be written: {above} is not a folder")
         if not os.access(above, os.W_OK | os.X_OK) or (path.is_file() and not os.access(path, os.W_OK)):
             raise InvalidArgument(f"{option}: {path} cannot be written: permission denied")
+
+
+@contextmanager
+def temporary_folder(folder: Path | None) -> Iterator[Path]:
+    """A new folder for Spark's temporary files, in the one of the option --folder, deleted at the end.
+
+    Raises InvalidArgument when it cannot be made there.
+    """
+    if folder is not None:
+        if not folder.is_dir():
+            raise InvalidArgument(f"--folder: there is no folder {folder}: make it, or name another one")
+        check_output("--folder", folder, folder=True)
+    with tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 def check_period(since: datetime | None, until: datetime | None) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +14,7 @@ from rich.table import Table
 
 from harebell.cli.files import write_file
 from harebell.cli.html.page import clip
-from harebell.cli.spark.checks import asked_queue, check_exchange, check_output
+from harebell.cli.spark.checks import asked_queue, check_exchange, check_output, temporary_folder
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
 from harebell.cli.terminal.consoles import add_row
 from harebell.cli.terminal.output import say, say_lines
@@ -132,9 +130,8 @@ def deadletters(
         origin = origin.of(kind)
         if redrive and not dry_run:
             check_exchange(url, to_exchange, "--to-exchange")
-    with ExitStack() as stack:
-        peeked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
-        work = _Work(origin, Path(stack.enter_context(peeked)), top, asked if redrive else None)
+    with temporary_folder(folder) as peeked:
+        work = _Work(origin, peeked, top, asked if redrive else None)
         found = run_job("deadletters", cluster, work.run)
     if report is not None:
         from harebell.cli.spark.deadletters_page import page

@@ -117,7 +117,7 @@ def replay(
     The messages are as they were, with one more header, x-replayed-from. Each is confirmed. After a crash, --resume
     publishes at most a thousand messages of each connection twice.
     """
-    from harebell.spark.jobs.archive.table import find_table
+    from harebell.spark.jobs.archive.table import find_table, find_writable_table
     from harebell.spark.jobs.replay.state import State
 
     selection, target, pace = chosen.selection(), how.target(), how.pace()
@@ -126,7 +126,7 @@ def replay(
 
     check_period(chosen.since, chosen.until)
     cluster.settings()
-    table = find_table(folder)
+    table = find_table(folder) if dry_run else find_writable_table(folder)
     check(table, selection)
     if resume is not None:
         State(table.root, resume).plan()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tempfile
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -14,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from harebell.cli.files import write_file
-from harebell.cli.spark.checks import asked_queue, check_broker, check_output, check_period, duration
+from harebell.cli.spark.checks import (
+    asked_queue,
+    check_broker,
+    check_output,
+    check_period,
+    duration,
+    temporary_folder,
+)
 from harebell.cli.spark.deadletters import table
 from harebell.cli.spark.spark_job import DEFAULT_URL, Cluster, JsonFile, ReportFile, Url, run_job
 from harebell.cli.terminal.output import say_lines
@@ -121,9 +126,8 @@ def traffic(
         origin = origin.of(asked_queue(url, queue))
     elif archive is None:
         check_broker(url)
-    with ExitStack() as stack:
-        peeked = tempfile.TemporaryDirectory(prefix="harebell-", dir=folder, ignore_cleanup_errors=True)
-        work = _Work(origin, seconds, Path(stack.enter_context(peeked)), asked)
+    with temporary_folder(folder) as peeked:
+        work = _Work(origin, seconds, peeked, asked)
         found = run_job("traffic", cluster, work.run)
     if report is not None:
         from harebell.cli.spark.traffic_page import page

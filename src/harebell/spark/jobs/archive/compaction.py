@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from harebell.errors import DataLoss, InvalidArgument
 from harebell.spark.jobs.archive.files import FileWriter
 from harebell.spark.jobs.archive.layout import ORPHAN_SECONDS, PARTITIONS, DataFile, Table, stored_arrow
-from harebell.spark.jobs.archive.table import find_table
+from harebell.spark.jobs.archive.table import find_writable_table
 from harebell.spark.jobs.failures import unwrapped_errors
 from harebell.spark.schema import project
 
@@ -68,7 +68,7 @@ def compact(
     """
     if target < 1:
         raise InvalidArgument(f"target is {target} bytes, and must be at least 1")
-    table = find_table(path)
+    table = find_writable_table(path)
     groups = plan(table.files(), target, before or datetime.now(UTC).date())
     old: list[DataFile] = []
     new: list[DataFile] = []

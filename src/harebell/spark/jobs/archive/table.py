@@ -11,7 +11,7 @@ from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive.layout import ICEBERG_NAME, OWN, CatalogTable, Format, Table
 from harebell.spark.jobs.archive.manifest import Manifest
 
-__all__ = ["check_table", "find_table", "make_table"]
+__all__ = ["check_table", "find_table", "find_writable_table", "make_table"]
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path has lost one of its slashes
 
@@ -32,7 +32,9 @@ def check_table(path: str | os.PathLike[str], kind: Format, name: CatalogTable |
     found = _kind(root)
     if found is not None and found != kind:
         raise InvalidArgument(f"the archive {root} is {found}, not {kind}")
-    if found is None:
+    if found is not None:
+        _check_writable(root)
+    else:
         try:
             if root.exists() and any(root.iterdir()):
                 raise InvalidArgument(f"{root} is not empty and no archive; name a new or an empty folder")
@@ -88,6 +90,22 @@ def find_table(path: str | os.PathLike[str]) -> Table:
 
         return Iceberg(root)
     return Manifest(root)
+
+
+def find_writable_table(path: str | os.PathLike[str]) -> Table:
+    """As `find_table`; raises InvalidArgument for an archive that this process may not write, too."""
+    table = find_table(path)
+    _check_writable(table.root)
+    return table
+
+
+def _check_writable(root: Path) -> None:
+    for folder in (root, root / OWN):
+        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            raise InvalidArgument(
+                f"the archive {root} cannot be written: no permission for {folder}, or its file system is read-only; "
+                "allow it, or use a copy of the archive"
+            )
 
 
 def _kind(root: Path) -> Format | None:

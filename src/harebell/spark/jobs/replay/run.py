@@ -22,7 +22,7 @@ import pyarrow as pa
 from harebell.errors import DataLoss, InvalidArgument
 from harebell.spark.jobs.archive.reading import read
 from harebell.spark.jobs.archive.selection import Selection, chosen, message_time, moment
-from harebell.spark.jobs.archive.table import find_table
+from harebell.spark.jobs.archive.table import find_writable_table
 from harebell.spark.jobs.failures import unwrapped_errors
 from harebell.spark.jobs.replay.publish import DUE, TASK, Maker, Pacer, publish_rows, user_of
 from harebell.spark.jobs.replay.state import Ledger, Pace, QueuePlan, ReplayPlan, State, Target
@@ -150,7 +150,7 @@ def replay(
     """
     if connections < 1:
         raise InvalidArgument(f"connections is {connections}, and must be at least 1")
-    root = find_table(path).root
+    root = find_writable_table(path).root
     named = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
     state = State(root, named)
     if state.folder.exists():
@@ -178,7 +178,7 @@ def resume(
     Raises InvalidArgument when there is none of that name, DataLoss when the archive has lost rows since; else as
     `replay`.
     """
-    root = find_table(path).root
+    root = find_writable_table(path).root
     state = State(root, name)
     plan = state.plan()
     planned(name, plan.rows)
