@@ -34,6 +34,8 @@ from tests.spark.jobs.filling import data
         ("a/../b c=%", 1, "a_"),
         ("grüße/x", 1, "gr__e_x"),
         ("x" * 300, 1, "x" * 80),
+        ("__HIVE_DEFAULT_PARTITION__", 1, "HIVE_DEFAULT_PARTITION"),
+        ("__HIVE_DEFAULT_PARTITION__.x", 2, "__HIVE_DEFAULT_PARTITION__.x"),
     ],
 )
 def test_the_folder_of_a_key(key: str, words: int, folder: str) -> None:

@@ -75,3 +75,22 @@ def test_every_filter(spark: SparkSession, tmp_path: Path) -> None:
         chosen(frame, Selection(where="nothere = 1"))
     with pytest.raises(InvalidArgument, match=r"condition .*: Syntax error at or near"):
         chosen(frame, Selection(where="priority >"))
+
+
+@pytest.mark.spark
+def test_queues_whose_folders_could_mean_something_else(spark: SparkSession, tmp_path: Path) -> None:
+    names = [
+        "__HIVE_DEFAULT_PARTITION__",
+        "HIVE_DEFAULT_PARTITION",
+        "null",
+        "1",
+        "2026-01-05",
+        "a/b",
+        "a=b",
+        "-",
+        "%2F",
+    ]
+    frame = read(spark, archive_of(tmp_path / "archive", [{"queue": name} for name in names]).root)
+    for name in names:
+        found = chosen(frame, Selection(queues=(name,))).select("queue").collect()
+        assert [row.queue for row in found] == [name]

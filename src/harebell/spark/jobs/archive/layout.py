@@ -37,6 +37,7 @@ ICEBERG_NAME: Final = "iceberg.json"  # in OWN: the name of an Iceberg archive's
 ORPHAN_SECONDS: Final = 24 * 3600.0  # after which a file that the log does not name is no running batch's
 PARTITIONS: Final = ("archive_day", "archive_key", "archive_queue")
 NO_NAME: Final = "-"  # the folder of an empty routing key
+HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # a folder that Spark and Delta read as null
 LONGEST_NAME: Final = 80
 LONGEST_FILE_NAME: Final = 200  # a queue's name has up to 255 bytes, quoted three times as many; a file's has 255
 _NOT_IN_A_FOLDER: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -147,6 +148,8 @@ def stored_arrow() -> pa.Schema:
 
 def folder_name(name: str) -> str:
     """A queue's or a key's name as a part of a path; different names may give the same."""
+    if name == HIVE_NULL:
+        return HIVE_NULL.strip("_")
     return _NOT_IN_A_FOLDER.sub("_", name)[:LONGEST_NAME] or NO_NAME
 
 
