@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from harebell.spark.jobs.deadletters.payload_shapes import shape
+from harebell.spark.jobs.utc_rows import utc_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -221,11 +222,12 @@ def triage(rows: DataFrame, now: datetime, top: int = 20) -> Triage:
     """All tables for these rows, with the `top` commonest origins and patterns. `now` is what ages are counted from."""
     dead = dead_letters(rows).cache()
     try:
-        totals = _rows(summary(dead))[0]
+        totals = utc_rows(summary(dead))[0]
         unit = unit_for(totals["first"], totals["last"])
         return Triage(
-            totals, _rows(reasons(dead)), _rows(origins(dead, top)), _rows(cycles(dead)), _rows(patterns(dead, top)),
-            _rows(ages(dead, now)), _rows(sizes(dead)), _rows(timeline(dead, unit)), unit,
+            totals, utc_rows(reasons(dead)), utc_rows(origins(dead, top)), utc_rows(cycles(dead)),
+            utc_rows(patterns(dead, top)), utc_rows(ages(dead, now)), utc_rows(sizes(dead)),
+            utc_rows(timeline(dead, unit)), unit,
         )  # fmt: skip
     finally:
         dead.unpersist()
@@ -270,7 +272,3 @@ def _order(*columns: str) -> list[Any]:
         functions.col(name).desc() if descending else functions.col(name).asc_nulls_last()
         for name, _, descending in (each.partition(" ") for each in columns)
     ]
-
-
-def _rows(frame: DataFrame) -> list[Row]:
-    return [row.asDict(recursive=True) for row in frame.collect()]

@@ -13,6 +13,7 @@ from harebell.spark.jobs.natural_order import natural
 from harebell.spark.jobs.traffic.arrivals import backlog, busy_seconds, daily, per_second
 from harebell.spark.jobs.traffic.event_tables import By, gaps, latency, talkers, windows, with_pattern
 from harebell.spark.jobs.traffic.unusual_hours import anomalies
+from harebell.spark.jobs.utc_rows import utc_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,11 +109,13 @@ def survey(seen: DataFrame, asked: Questions) -> Survey:
         seen = filtered(seen, asked.where)
     seen = seen.cache()
     try:
-        (whole,) = _rows(seen.selectExpr("count(*) AS n", "count(time) AS timed", "min(time) AS a", "max(time) AS b",
-                                         "count_if(arrival) AS arrived"))  # fmt: skip
+        ends = ("min(time) AS a", "max(time) AS b")
+        (whole,) = utc_rows(
+            seen.selectExpr("count(*) AS n", "count(time) AS timed", *ends, "count_if(arrival) AS arrived")
+        )
         window = asked.window or window_for(whole["a"], whole["b"])
         check_window(window, whole["a"], whole["b"])
-        talking = {by: _ordered(_rows(talkers(seen, by, asked.top)), "messages") for by in BY}
+        talking = {by: _ordered(utc_rows(talkers(seen, by, asked.top)), "messages") for by in BY}
         few = folded(seen, asked.by, [row["name"] for row in talking[asked.by]])
         arrived: Row | None = None
         days: list[Row] = []
@@ -120,17 +123,17 @@ def survey(seen: DataFrame, asked: Questions) -> Survey:
         drained: float | None = None
         if asked.capacity:
             seconds = per_second(seen).cache()
-            (arrived,), days = _rows(busy_seconds(seconds)), _rows(daily(seen))
+            (arrived,), days = utc_rows(busy_seconds(seconds)), utc_rows(daily(seen))
             if asked.rate is not None:
                 waiting, drained = _backlog(seconds, asked.rate, arrived["seconds"])
             seconds.unpersist()
         return Survey(
             whole["n"], whole["n"] - whole["timed"], whole["arrived"], whole["a"], whole["b"], window, asked.by,
-            _rows(windows(few, window, asked.by)),
+            utc_rows(windows(few, window, asked.by)),
             talking,
-            _rows(latency(seen))[0],
-            [] if asked.gap is None else _ordered(_rows(gaps(seen, asked.by, asked.gap)), "seconds"),
-            _rows(anomalies(few, asked.by)),
+            utc_rows(latency(seen))[0],
+            [] if asked.gap is None else _ordered(utc_rows(gaps(seen, asked.by, asked.gap)), "seconds"),
+            utc_rows(anomalies(few, asked.by)),
             arrived, days, asked.rate, waiting, drained,
         )  # fmt: skip
     finally:
@@ -166,8 +169,8 @@ def _backlog(seconds: DataFrame, rate: float, span: int) -> tuple[list[Row], flo
     thin = deep.groupBy(functions.expr(f"second div {each} AS span")).agg(
         functions.max_by("second", "depth").alias("second"), functions.max("depth").alias("depth")
     )
-    points = _rows(thin.orderBy("second").selectExpr("timestamp_seconds(second) AS time", "depth"))
-    last = _rows(deep.selectExpr("max_by(depth, second) AS depth"))[0]["depth"]
+    points = utc_rows(thin.orderBy("second").selectExpr("timestamp_seconds(second) AS time", "depth"))
+    last = utc_rows(deep.selectExpr("max_by(depth, second) AS depth"))[0]["depth"]
     deep.unpersist()
     return points, None if last is None else last / rate
 
@@ -175,7 +178,3 @@ def _backlog(seconds: DataFrame, rate: float, span: int) -> tuple[list[Row], flo
 def _ordered(rows: list[Row], most: str) -> list[Row]:
     """Those with the most first; of equal ones, by name."""
     return sorted(rows, key=lambda row: (-row[most], natural(row["name"])))
-
-
-def _rows(frame: DataFrame) -> list[Row]:
-    return [row.asDict(recursive=True) for row in frame.collect()]
