@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +17,7 @@ from harebell.protocol.conversion.header_columns import encode_header_columns
 from harebell.protocol.conversion.properties import from_v091, header_of, properties_of
 from harebell.protocol.v010 import encode_content
 from harebell.protocol.v091 import FieldValue, Properties
+from harebell.protocol.v091.typed_values import FarSeconds, Float32, Int8, Int64, LongString, UInt32
 
 UUIDS = ["6b8f2f1e-3f3c-4a36-9a0b-0a6b8a3f8d11", "00000000-0000-0000-0000-000000000000"]
 TEXTS = [
@@ -101,11 +105,66 @@ def test_columns_that_differ() -> None:
         ({"message_id": [5]}, "message_id is int"),
         ({"priority": [256]}, "priority"),
         ({"priority": [1, 2]}, "column priority has 2 values"),
+        *(
+            ({"expiration": [text]}, "expiration is .* has to be a whole number of milliseconds")
+            for text in ("", " 300", "300 ", "abc", "-1", "+1", "05", "1_000", "1.5", "٣")
+        ),
+        *(
+            ({"expiration": [text]}, "315360000000 at most")
+            for text in ("315360000001", "18446744073709551616", "9" * 5000)
+        ),
     ],
 )
 def test_what_does_not_fit(columns: dict[str, Any], said: str) -> None:
     with pytest.raises(LocalProtocolError, match=said):
         encode_header_columns(1, "x", "key", columns, {})
+
+
+KEPT: list[FieldValue] = [
+    None, True, 0, -1, (1 << 63) - 1, -(1 << 63), 1.5, "", "é" * 32_767, b"\0" * 70_000, Decimal("-1.50"),
+    datetime(2026, 1, 5, tzinfo=UTC), FarSeconds((1 << 64) - 1), Int8(1), UInt32(1), Int64(1), Float32(0.5),
+]  # fmt: skip
+NOT_KEPT: list[tuple[FieldValue, str]] = [
+    ("é" * 32_768, "a text of 65,536 bytes"),
+    ("\udcff", "not UTF-8"),
+    (LongString(b"\xff"), "not UTF-8"),
+    (1 << 63, "does not fit 64 bits"),
+    (-(1 << 63) - 1, "does not fit 64 bits"),
+    (1 << 64, "does not fit 64 bits"),
+]
+WITHIN: list[Callable[[Any], Any]] = [
+    lambda value: value,
+    lambda value: [1, value],
+    lambda value: {"b": [{"c": value}]},
+]
+
+
+@pytest.mark.parametrize("within", WITHIN)
+def test_headers_are_kept_with_their_types_or_refused(within: Callable[[Any], Any]) -> None:
+    for value in KEPT:
+        table = {"a": within(value)}
+        (header,) = encode_header_columns(1, "x", "key", {"headers": [table]}, {})
+        assert read_back(header) == Properties(headers=table).encode()
+        assert encode_header_columns(1, "x", "key", {}, {"headers": table}) == [header]
+    for value, said in NOT_KEPT:
+        with pytest.raises(LocalProtocolError, match=f"headers: 'a' has .*{said}"):
+            encode_header_columns(1, "x", "key", {"headers": [{"a": within(value)}]}, {})
+        with pytest.raises(LocalProtocolError, match=f"headers: 'a' has .*{said}"):
+            encode_header_columns(1, "x", "key", {}, {"headers": {"a": within(value)}})
+
+
+def test_headers_that_would_be_read_back_as_properties() -> None:
+    for name, known in (("x-jms-type", "type"), ("x-amqp-0-9-1.message-id", "message_id")):
+        with pytest.raises(LocalProtocolError, match=f"is read back as the property {known}"):
+            encode_header_columns(1, "x", "key", {"headers": [{name: "text"}]}, {})
+
+
+def test_tables_that_are_nested_too_deep() -> None:
+    deep: Any = 1
+    for _ in range(2000):
+        deep = [deep]
+    with pytest.raises(LocalProtocolError, match="nested more than"):
+        encode_header_columns(1, "x", "key", {"headers": [{"a": deep}]}, {})
 
 
 @given(

@@ -5,24 +5,33 @@ different combination of the others; a message-id, which differs each time, is p
 
 A message-id that is a UUID travels as the property. Any other one is a header alone: `properties_of` reads it back, and
 no UUID has to be made of it.
+
+What `properties_of` would not read back as it was given is refused: an expiration that is no number, a header whose
+type AMQP 0-10 does not have. A publisher over 0-9-1 is told of it by the broker, or keeps it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 from uuid import UUID
 
+from harebell.defaults import MAX_TABLE_DEPTH
 from harebell.errors import LocalProtocolError
-from harebell.protocol.conversion.field_values import to_map
-from harebell.protocol.conversion.properties import MESSAGE_ID, SHORT, from_v091, header_of
+from harebell.protocol.conversion.field_values import to_map, utf8
+from harebell.protocol.conversion.properties import MAX_TTL, MESSAGE_ID, SHORT, TYPE, from_v091, header_of
 from harebell.protocol.v091 import FieldValue, Properties
+from harebell.protocol.v091.typed_values import FarSeconds, LongString
 
 __all__ = ["encode_header_columns"]
 
 ID: Final = "message_id"
 UUID_LENGTH: Final = 36  # characters
+LONG: Final = 0xFFFF  # bytes of a text in a header; 0-10 has longer ones as bytes only
+BECOMES: Final = {MESSAGE_ID: "message_id", TYPE: "type"}  # headers that are read back as properties
+_is_number: Final = re.compile("0|[1-9][0-9]*", re.ASCII).fullmatch
 STAND_IN: Final = UUID("ff00fe01-fd02-fc03-fb04-fa05f906f807")  # in no text: it is not UTF-8
 
 
@@ -78,6 +87,8 @@ class _Header:
         self._address = exchange, routing_key
         self._mandatory = mandatory
         self._properties = Properties(**properties)
+        _check_expiration(self._properties.expiration)
+        _check_headers(self._properties.headers)
         self._plain: bytes | None = None
         self._before: dict[int, bytes] = {}  # what comes before an identifier, by its length
         self._uuid: tuple[bytes, bytes] | None = None  # before and behind a UUID
@@ -138,3 +149,40 @@ def _uuid_of(text: str) -> UUID | None:
     except ValueError:
         return None
     return found if str(found) == text else None
+
+
+def _check_expiration(expiration: str | None) -> None:
+    """Raises LocalProtocolError for one that is not the text of a number of milliseconds."""
+    if expiration is None:
+        return
+    if not _is_number(expiration):
+        raise LocalProtocolError(f"expiration is {expiration[:80]!r}, and has to be a whole number of milliseconds")
+    if len(expiration) > len(str(MAX_TTL)) or int(expiration) > MAX_TTL:
+        raise LocalProtocolError(f"expiration is {expiration[:80]}, and {MAX_TTL} at most is possible")
+
+
+def _check_headers(table: Mapping[str, object] | None) -> None:
+    """Raises LocalProtocolError for what `to_map`, or its encoding, gives another type or another place."""
+    for name, value in (table or {}).items():
+        if name in BECOMES and isinstance(value, str):
+            raise LocalProtocolError(f"headers: {name!r} is read back as the property {BECOMES[name]}: give that")
+        if (problem := _unkept(value, 1)) is not None:
+            raise LocalProtocolError(f"headers: {name!r} has {problem}")
+
+
+def _unkept(value: object, depth: int) -> str | None:
+    """What there is in the value that AMQP 0-10 does not keep as it is; None when it keeps all."""
+    if isinstance(value, Mapping | list | tuple):
+        if depth > MAX_TABLE_DEPTH:
+            return f"tables nested more than {MAX_TABLE_DEPTH} deep"
+        for each in value.values() if isinstance(value, Mapping) else value:
+            if (problem := _unkept(each, depth + 1)) is not None:
+                return problem
+    elif isinstance(value, LongString) or (isinstance(value, str) and not utf8(value)):
+        return "a text that is not UTF-8, which becomes bytes in AMQP 0-10"
+    elif isinstance(value, str):
+        if (size := len(value.encode())) > LONG:
+            return f"a text of {size:,} bytes, and {LONG:,} at most are possible in AMQP 0-10"
+    elif isinstance(value, int) and not isinstance(value, FarSeconds) and not -(1 << 63) <= value < 1 << 63:
+        return f"the number {value}, which does not fit 64 bits"
+    return None
