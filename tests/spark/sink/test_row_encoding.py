@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -48,7 +49,8 @@ def parts(columns: dict[str, list[Any]], rows_a_batch: int = 1000, **options: An
     check_columns(schema, checked)
     arrays = [pa.array(values, kinds[name][1]) for name, values in columns.items()]
     table = pa.Table.from_arrays(arrays, names=list(names.values()))
-    outgoing, row = RowEncoder(checked, schema, now=lambda: 1234.5), 0
+    sessions = checked.exactly_once == "sessions"
+    outgoing, row = RowEncoder(checked, schema, now=lambda: 1234.5, sessions=sessions), 0
     made: list[Part] = []
     for batch in table.to_batches(max_chunksize=rows_a_batch):
         made += outgoing.parts(batch, "p", row)
@@ -230,6 +232,53 @@ def test_alternates_by_column_and_option() -> None:
 def test_rows_that_are_no_message(columns: dict[str, list[Any]], options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         parts(columns, **options)
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+@pytest.mark.parametrize("value", [["other"], [], "other", None])
+def test_a_session_makes_no_copies(name: str, value: Any) -> None:
+    text = json.dumps({"a": 1, name: value})
+    rows: list[tuple[dict[str, list[Any]], dict[str, Any]]] = [
+        ({"body": ["x", "y"], "headers": [None, text]}, {}),
+        ({"body": ["x"], "map": [[("a", "1"), (name, "other")]]}, {}),
+        ({"body": ["x"]}, {"headers": text}),
+        ({"body": ["x"], "headers": ["{}"]}, {"headers": text}),
+    ]
+    for columns, options in rows:
+        with pytest.raises(InvalidArgument, match=f"'headers' has {name}, which asks for copies"):
+            parts(columns, exactlyOnce="sessions", **options)
+        assert parts(columns, **options)
+
+
+@pytest.mark.parametrize("exactly_once", ["none", "sessions"])
+def test_a_copy_to_another_key_goes_there_alone(exactly_once: str) -> None:
+    text = '{"CC":["other"],"a":"1"}'
+    kinds: list[dict[str, list[Any]]] = [{"headers": [text]}, {"headers_map": [[("CC", '["other"]'), ("a", "1")]]}]
+    for headers in kinds:
+        (part,) = parts({"body": ["x"], "queue": ["q"], **headers}, exactlyOnce=exactly_once)
+        if exactly_once == "none":
+            assert decode_properties(part.properties[0], 0).headers == {"a": "1"}
+        else:
+            assert b"CC" not in part.properties[0]
+        with pytest.raises(InvalidArgument, match="BCC"):
+            parts({"body": ["x"], "queue": ["q"], "headers": ['{"BCC":["other"]}']}, exactlyOnce="sessions")
+
+
+def test_a_session_keeps_a_value_or_refuses_it() -> None:
+    for name, value, text in (
+        ("expiration", "abc", "expiration is 'abc'"),
+        ("headers", '{"a":"%s"}' % ("v" * 70_000), "headers: 'a' has a text of 70,000 bytes"),
+        ("headers", '{"a":9223372036854775808}', "headers: 'a' has the number 9223372036854775808"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"a row is no message: {text}"):
+            parts({"body": ["x"], name: [value]}, exactlyOnce="sessions")
+
+
+@pytest.mark.parametrize("text", ["", "abc", "-1", "315360000001", "1.5"])
+def test_the_option_expiration_is_a_number_of_milliseconds(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"option 'expiration' is .*; it takes a number, 0 to 315360000000"):
+        parts({"body": ["x"]}, expiration=text)
+    assert [p.expiration for p in properties({"body": ["x"]}, expiration=" 0300 ")] == ["300"]
 
 
 def test_a_null_address_needs_an_option() -> None:

@@ -52,6 +52,7 @@ PART_BYTES: Final = 1 << 20  # of rows on average; a row of more is a part of it
 PART_SECONDS: Final = 0.2  # of a rate limit: it is kept part by part
 BODIES: Final = ("body", "value")
 ALTERNATE: Final = "alternate_exchange"
+COPIES: Final = ("CC", "BCC")  # headers with further routing keys
 DEDUPLICATION: Final = "x-deduplication-header"  # the name that Harebell and RabbitMQ's plugin go by
 KNOWN: Final = (*BODIES, "exchange", "routing_key", ALTERNATE, *PROPERTY_COLUMNS, TIMESTAMP_NUMBER, HEADERS_MAP)
 _RENAMED: Final = {"value": "body", HEADERS_MAP: "headers"}
@@ -87,7 +88,9 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     elif ALTERNATE in names:
         raise InvalidArgument(f"column '{ALTERNATE}' needs onUnroutable=alternate or onNack=alternate")
     if "headers" in options.properties:
-        headers_from_json(str(options.properties["headers"]))
+        table = headers_from_json(str(options.properties["headers"]))
+        if options.exactly_once == "sessions":
+            _check_copies(table)
 
 
 def _fits(name: str, kind: DataType) -> bool:
@@ -212,14 +215,33 @@ class RowEncoder:
             constants["headers"] = headers_from_json(constants["headers"])
         self._constants = constants
         self._guard = CopyGuard(self._names, options) if is_copy(self._names) else None
-        if self._guard is not None and options.routing_key is not None:
-            decode, encode = _without_cc, _encoded_without_cc
-        else:
-            decode, encode = headers_from_json, _encoded_table
-        # Where the id goes into the headers too, no two tables are the same.
-        self._headers: Callable[[str], object] = decode if options.dedup else encode
+        self._without_cc = self._guard is not None and options.routing_key is not None
+        if sessions and "headers" in constants:
+            _check_copies(constants["headers"])
+        # What many messages share is decoded once. Where the id goes into the headers too, no two tables are the same.
+        self._headers: Callable[[str], object] = self._decoded
         if sessions:
-            self._headers = functools.lru_cache(1000)(decode)
+            self._headers = functools.lru_cache(1000)(self._decoded)
+        elif not options.dedup:
+            self._headers = functools.lru_cache(1000)(self._encoded)
+
+    def _table(self, table: Table) -> Table:
+        """The headers of a row as they are published. Raises InvalidArgument for what a session does not do."""
+        if self._without_cc:  # with another routing key, the original's other keys mean nothing any more
+            table = {name: value for name, value in table.items() if name != "CC"}
+        if self._sessions:
+            _check_copies(table)
+        return table
+
+    def _decoded(self, text: str) -> Table:
+        return self._table(headers_from_json(text))
+
+    def _encoded(self, text: str) -> bytes:
+        """The header table as it travels. Raises InvalidArgument."""
+        try:
+            return write_table(self._decoded(text))
+        except LocalProtocolError as error:
+            raise InvalidArgument(f"a row is no message: {error}") from error
 
     def parts(self, batch: pa.RecordBatch, prefix: str, row: int) -> Iterator[Part]:
         """The batch's messages; generated ids are `<prefix>/<number>`, the first row's being `row`.
@@ -245,7 +267,7 @@ class RowEncoder:
         columns: dict[str, list[Any]] = {}
         for name, column in zip(self._names, batch.columns, strict=True):
             if name not in OF_A_READ:
-                columns[_RENAMED.get(name, name)] = _values(name, column, self._headers)
+                columns[_RENAMED.get(name, name)] = _values(name, column, self._headers, self._table)
         far = columns.pop(TIMESTAMP_NUMBER, [])
         if far.count(None) < len(far):
             near = columns.get("timestamp", [None] * rows)
@@ -307,7 +329,9 @@ class RowEncoder:
         ]
 
 
-def _values(name: str, column: pa.Array, headers: Callable[[str], object]) -> list[Any]:
+def _values(
+    name: str, column: pa.Array, headers: Callable[[str], object], table: Callable[[Table], Table]
+) -> list[Any]:
     if name in BODIES:
         bodies: list[Any] = column.cast("binary").to_pylist()
         return bodies
@@ -318,35 +342,20 @@ def _values(name: str, column: pa.Array, headers: Callable[[str], object]) -> li
     if name in ("headers", HEADERS_MAP):
         # A map column arrives as a list of pairs.
         return [
-            None if value is None else headers(value) if isinstance(value, str) else dict(value) for value in values
+            None if value is None else headers(value) if isinstance(value, str) else table(dict(value))
+            for value in values
         ]
     return values
 
 
-@functools.lru_cache(1000)
-def _encoded_table(text: str) -> bytes:
-    """The header table as it travels; those of many messages are the same. Raises InvalidArgument."""
-    try:
-        return write_table(headers_from_json(text))
-    except LocalProtocolError as error:
-        raise InvalidArgument(f"a row is no message: {error}") from error
-
-
-def _without_cc(text: str) -> Any:
-    """The header table without CC: with another routing key, the original's other keys mean nothing any more."""
-    table = headers_from_json(text)
-    if isinstance(table, dict):
-        table.pop("CC", None)
-    return table
-
-
-@functools.lru_cache(1000)
-def _encoded_without_cc(text: str) -> bytes:
-    """As `_encoded_table`, without CC."""
-    try:
-        return write_table(_without_cc(text))
-    except LocalProtocolError as error:
-        raise InvalidArgument(f"a row is no message: {error}") from error
+def _check_copies(table: Table) -> None:
+    """Raises InvalidArgument for headers that ask for copies: in a session a broker makes none."""
+    for name in COPIES:
+        if name in table:
+            raise InvalidArgument(
+                f"'headers' has {name}, which asks for copies, and exactlyOnce=sessions makes none: write a row for "
+                f"each routing key and leave {name} out, or use exactlyOnce=none"
+            )
 
 
 def _address(given: list[Any] | None, option: str | None, name: str) -> str | list[str]:
