@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import pytest
@@ -213,11 +214,16 @@ def test_destinations(target: Target, came_from: tuple[Any, Any, Any], place: tu
 def test_a_redriven_message() -> None:
     noon = datetime(2026, 1, 5, 12, tzinfo=UTC)
     history: Table = {
-        "x-death": [], "x-first-death-queue": "work", "x-first-death-exchange": "orders", "x-last-death-reason": "x",
-        "x-delivery-count": 3,
+        "x-death": [], "x-first-death-queue": "work", "x-first-death-exchange": "orders", "x-first-death-reason": "x",
+        "x-last-death-queue": "work", "x-last-death-exchange": "orders", "x-last-death-reason": "x",
+        "x-delivery-count": 3, "x-acquired-count": 3,
+    }  # fmt: skip
+    own: Table = {
+        "own": 1, "x-deathbed": 1, "x-first-death-place": 1, "x-last-death-": 1, "x-delivery-county": 1,
+        "x-delivery-count-": 1, "X-Death": 1,
     }  # fmt: skip
     properties = Properties(
-        content_type="a/b", headers={"own": 1, "CC": ["copy"], "x-redriven": 2, **history}, delivery_mode=2, priority=3,
+        content_type="a/b", headers={**own, "CC": ["copy"], "x-redriven": 2, **history}, delivery_mode=2, priority=3,
         correlation_id="c", reply_to="r", expiration="5", message_id="m", timestamp=noon, type="t", user_id="alice",
         app_id="app",
     )  # fmt: skip
@@ -230,13 +236,13 @@ def test_a_redriven_message() -> None:
     came.properties = properties
     marked = {"x-redriven": 3, "x-redriven-from": "dead", "x-redriven-id": "00" * 16, "x-redriven-user-id": "alice"}
     message = redriven_message(came, ("orders", "k"), "dead", bytes(16), again=False)
-    assert message.headers == {"own": 1, "CC": ["copy"], **marked}
+    assert message.headers == {**own, "CC": ["copy"], **marked}
     for name in Properties.__slots__:
         if name not in ("headers", "user_id"):
             assert getattr(message.properties, name) == getattr(properties, name)
     assert message.properties.user_id is None
     elsewhere = redriven_message(came, ("", "work"), "dead", bytes(16), again=True)
-    assert elsewhere.headers == {"own": 1, **marked, "x-redriven-again": True}
+    assert elsewhere.headers == {**own, **marked, "x-redriven-again": True}
     assert "x-death" in (properties.headers or {}), "what was delivered is not changed"
 
 
@@ -250,3 +256,16 @@ def test_the_ledgers_place(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert len(places) == 6
     assert {place.resolve().parents[2] for place in places} == {Path("/state/harebell/redrive").resolve()}
+
+
+def test_each_queue_has_a_ledger_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", os.fspath(Path("/state")))
+    names = [".", "..", "...", "%2E", "a", "a.", "A" * 255, "/" * 254, "/" * 255, "ä" * 126 + "b", "ä" * 126 + "c"]
+    paths = {
+        default_ledger(f"amqp://u:p@host:1234/{quote(vhost, safe='')}", queue) for vhost in names for queue in names
+    }
+    assert len(paths) == len(names) ** 2
+    for path in paths:
+        assert len(path.relative_to("/state/harebell/redrive").parts) == 3
+        assert ".." not in path.parts
+        assert all(len(part) <= 255 - len(".lock") for part in path.parts)

@@ -47,7 +47,9 @@ __all__ = [
 ]  # fmt: skip
 
 WINDOW: Final = 500  # messages begun and not confirmed at most: what may arrive twice
-HISTORY: Final = ("x-death", "x-first-death-", "x-last-death-", *DELIVERY_COUNTS)
+ENDS: Final = [f"x-{end}-death-{what}" for end in ("first", "last") for what in ("reason", "queue", "exchange")]
+HISTORY: Final = frozenset(("x-death", *ENDS, *DELIVERY_COUNTS))
+LONGEST_NAME: Final = 200  # characters of a quoted name that are a file's name as they are; it may have 255 bytes
 
 Place = tuple[str, str]
 """An exchange and a routing key."""
@@ -176,9 +178,7 @@ def default_ledger(url: str, queue: str) -> Path:
 def redriven_message(delivery: Delivery, place: Place, queue: str, mark: bytes, *, again: bool) -> Message:
     """The message to publish, as the module says. CC goes along only to the exchange that the message came from."""
     old = delivery.properties
-    headers: dict[str, FieldValue] = {
-        name: value for name, value in (old.headers or {}).items() if not name.startswith(HISTORY)
-    }
+    headers: dict[str, FieldValue] = {name: value for name, value in (old.headers or {}).items() if name not in HISTORY}
     if place[0] == "" or place[0] != (old.headers or {}).get("x-first-death-exchange", place[0]):
         headers.pop("CC", None)
     tried = headers.get("x-redriven")
