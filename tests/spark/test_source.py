@@ -81,3 +81,14 @@ def test_a_sample_of_a_stream_queue_alone(broker: Broker) -> None:
     schema = sampled.schema()
     assert isinstance(schema, StructType)
     assert schema["payload"].dataType == IDS
+
+
+def test_what_is_published_is_not_overwritten(broker: Broker) -> None:
+    sink = AmqpDataSource({"url": broker.url, "exchange": "", "routingkey": "q"})
+    columns = StructType([StructField("body", StringType())])
+    with pytest.raises(InvalidArgument, match=r"cannot overwrite: .* use mode\('append'\)"):
+        sink.writer(columns, overwrite=True)
+    with pytest.raises(InvalidArgument, match=r"outputMode\('complete'\): .* use outputMode\('update'\)"):
+        sink.streamWriter(columns, overwrite=True)
+    sink.writer(columns, overwrite=False)
+    sink.streamWriter(columns, overwrite=False)

@@ -110,6 +110,11 @@ class AmqpDataSource(DataSource):
 
     @shown
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise InvalidArgument(
+                "format 'amqp' cannot write outputMode('complete'): each batch would publish the whole table again; "
+                "use outputMode('update') for the rows that have changed, or outputMode('append')"
+            )
         options = self.write_options()
         writer = StreamWriter(options, schema)
         if options not in _CHECKED:  # the process that plans batches lives on; a connection for each would be too many
