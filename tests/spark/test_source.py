@@ -88,7 +88,7 @@ def test_what_is_published_is_not_overwritten(broker: Broker) -> None:
     columns = StructType([StructField("body", StringType())])
     with pytest.raises(InvalidArgument, match=r"cannot overwrite: .* use mode\('append'\)"):
         sink.writer(columns, overwrite=True)
-    with pytest.raises(InvalidArgument, match=r"outputMode\('complete'\): .* use outputMode\('update'\)"):
+    with pytest.raises(InvalidArgument, match=r"outputMode\('complete'\): .* outputMode\('update'\) and a batch write"):
         sink.streamWriter(columns, overwrite=True)
     sink.writer(columns, overwrite=False)
     sink.streamWriter(columns, overwrite=False)

@@ -113,7 +113,8 @@ class AmqpDataSource(DataSource):
         if overwrite:
             raise InvalidArgument(
                 "format 'amqp' cannot write outputMode('complete'): each batch would publish the whole table again; "
-                "use outputMode('update') for the rows that have changed, or outputMode('append')"
+                "use append, or publish the rows that have changed by outputMode('update') and a batch write in "
+                "foreachBatch"
             )
         options = self.write_options()
         writer = StreamWriter(options, schema)
