@@ -56,7 +56,7 @@ class Broker:
     now = 0.0
 
     def __init__(self, *script: str | Exception | tuple[str, Exception], blocked: str | None = None) -> None:
-        type(self).now = 0.0
+        Broker.now = 0.0
         self.script = deque(script)
         self.taken: list[tuple[str, str, bool]] = []  # address and mandatory of what was published
         self.bodies: list[bytes] = []
@@ -288,7 +288,7 @@ def test_the_rate_is_kept() -> None:
 
 def in_transaction(broker: Broker, parts: Sequence[Part], **options: str) -> Counter[str]:
     given = {"exchange": "ex", "routingKey": "key", "transactions": "partition", **options}
-    return publish_in_transaction(sink_options(given), parts, broker.connect)
+    return publish_in_transaction(sink_options(given), parts, broker.connect, lambda: Broker.now)
 
 
 def test_a_transaction_is_counted_once_it_is_committed() -> None:
@@ -317,9 +317,29 @@ def test_returns_of_a_transaction() -> None:
 
 
 def test_a_blocked_transaction_waits_for_as_long_as_it_may() -> None:
-    broker = Broker(LATE, blocked="low on disk")
-    assert in_transaction(broker, [part("a")]) == {"confirmed": 1}
-    assert Broker.now == 30
-    with pytest.raises(errors.TransactionLost):
-        in_transaction(Broker(LATE, LATE, blocked="low on disk"), [part("a")])
-    assert Broker.now == 300
+    assert in_transaction(Broker(*[LATE] * 200, blocked="low on disk"), [part("a")]) == {"confirmed": 1}
+    assert Broker.now == 100
+    for seconds in (5, 300):  # more or fewer than `timeout`
+        with pytest.raises(
+            errors.TransactionLost, match=rf"nothing .* no messages for {seconds} s .*blockedTimeout.*: low on disk"
+        ):
+            in_transaction(Broker(*[LATE] * 1000, blocked="low on disk"), [part("a")], blockedTimeout=str(seconds))
+        assert Broker.now == seconds
+    with pytest.raises(errors.TransactionLost, match="not answered for 30 s"):
+        in_transaction(Broker(*[LATE] * 1000), [part("a")], blockedTimeout="5")
+
+
+def test_a_block_that_is_over_gives_the_broker_its_time_again() -> None:
+    class Unblocked(Broker):
+        def publish_part(self, part: Part, mandatory: bool, timeout: float) -> Bulk:
+            self.blocked = "low on disk" if Broker.now < 100 else None
+            return super().publish_part(part, mandatory, timeout)
+
+    assert in_transaction(Unblocked(*[LATE] * 250, blocked="low on disk"), [part("a")]) == {"confirmed": 1}
+    assert run(Unblocked(*[LATE] * 250, blocked="low on disk"), [part("a")]) == {"confirmed": 1}
+
+
+def test_a_commit_that_full_queues_refuse() -> None:
+    refused = errors.PreconditionFailed("partial tx completion")
+    with pytest.raises(errors.Nacked, match=r"some of the 3 messages .*partial tx.*The others have taken effect"):
+        in_transaction(Broker("aaa", refused), [part("abc")])

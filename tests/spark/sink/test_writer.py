@@ -256,7 +256,9 @@ def test_a_broker_with_an_alarm_is_waited_for() -> None:
         server.run(lambda broker: broker.node.raise_alarm("memory"))
         with pytest.raises(errors.DeadlineExceeded, match=r"no messages for 0.2 s .*blockedTimeout.*: low on memory"):
             write(server.url, "q", batches(3000), blockedTimeout="0.2", timeout="30")
-        # Of that attempt a part has been written and waits in the broker for the end of the alarm.
+        with pytest.raises(errors.TransactionLost, match=r"no messages for 0.2 s .*blockedTimeout.*: low on memory"):
+            write(server.url, "q", batches(10), blockedTimeout="0.2", timeout="30", transactions="partition")
+        # Of those attempts a part has been written and waits in the broker for the end of the alarm.
         done: list[Published] = []
         writing = threading.Thread(target=lambda: done.append(write(server.url, "q", batches(3000), timeout="2")))
         writing.start()
@@ -302,6 +304,13 @@ def test_returns_of_a_transaction_come_with_its_commit(broker: Broker) -> None:
     done = publish(iterator, sink_options({**given, "onUnroutable": "drop"}), schema, "p")
     assert done.counts == {"confirmed": 2, "unroutable dropped": 1}
     assert [body for _, body in drained(broker.url, queue)] == [b"a", b"c"] * 2
+
+
+def test_a_transaction_into_a_full_queue(broker: Broker) -> None:
+    queue = broker.queue("classic", {"x-max-length": 10, "x-overflow": "reject-publish"})
+    with pytest.raises(errors.Nacked, match=r"some of the 25 messages .*x-overflow=reject-publish.*have taken effect"):
+        write(broker.url, queue, batches(25), transactions="partition")
+    assert drained(broker.url, queue) == numbered(25)[:10]
 
 
 def test_a_transaction_that_is_cut_leaves_nothing(broker: Broker) -> None:

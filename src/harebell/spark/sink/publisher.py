@@ -17,6 +17,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from harebell import errors
@@ -181,24 +182,8 @@ class TaskPublisher:
 
     def _patiently(self, step: Callable[[float], T]) -> T:
         """What `step` gives, asked again while the broker has said that it takes nothing, or confirms something."""
-        options, began, before = self._options, self._clock(), self._progress()
-        while True:
-            blocked = None if self._link is None else self._link.blocked
-            limit = options.timeout if blocked is None else options.blocked_timeout
-            left = began + limit - self._clock()
-            if left <= 0:
-                if blocked is not None:
-                    raise _GaveUp(
-                        errors.DeadlineExceeded(
-                            f"the broker has taken no messages for {limit:g} s (option 'blockedTimeout'): {blocked}"
-                        )
-                    )
-                raise errors.DeadlineExceeded(f"the broker has not answered for {limit:g} s (option 'timeout')")
-            try:
-                return step(min(left, CHECK_SECONDS))
-            except errors.DeadlineExceeded:
-                if self._progress() != before:
-                    began, before = self._clock(), self._progress()
+        options = self._options
+        return _patiently(step, self._link, options.timeout, options.blocked_timeout, self._clock, self._progress)
 
     def _progress(self) -> int:
         return sum(bulk.settled for _, bulk in self._under_way)
@@ -237,6 +222,41 @@ class TaskPublisher:
             link.close()
 
 
+def _patiently(
+    step: Callable[[float], T],
+    link: Link | None,
+    most: float,
+    most_blocked: float,
+    clock: Callable[[], float],
+    progress: Callable[[], int] = lambda: 0,
+) -> T:
+    """What `step` gives, called with some seconds until it raises no DeadlineExceeded any more.
+
+    It has `most` seconds without progress, or `most_blocked` while the broker says that it takes nothing. Raises
+    DeadlineExceeded for a broker that does not answer, _GaveUp for one that takes nothing.
+    """
+    began, before, was_blocked = clock(), progress(), False
+    while True:
+        blocked = None if link is None else link.blocked
+        if was_blocked and blocked is None:
+            began = clock()
+        was_blocked = blocked is not None
+        left = began + (most if blocked is None else most_blocked) - clock()
+        if left <= 0:
+            if blocked is not None:
+                raise _GaveUp(
+                    errors.DeadlineExceeded(
+                        f"the broker has taken no messages for {most_blocked:g} s (option 'blockedTimeout'): {blocked}"
+                    )
+                )
+            raise errors.DeadlineExceeded(f"the broker has not answered for {most:g} s (option 'timeout')")
+        try:
+            return step(min(left, CHECK_SECONDS))
+        except errors.DeadlineExceeded:
+            if progress() != before:
+                began, before = clock(), progress()
+
+
 def _root(error: errors.HarebellError | OSError) -> errors.HarebellError | OSError:
     """The cause of a closed channel, which says more than the closing."""
     cause = error.__cause__
@@ -244,13 +264,17 @@ def _root(error: errors.HarebellError | OSError) -> errors.HarebellError | OSErr
 
 
 def publish_in_transaction(
-    options: SinkOptions, parts: Iterable[Part], link: Callable[[Address, float], Link] = Link
+    options: SinkOptions,
+    parts: Iterable[Part],
+    link: Callable[[Address, float], Link] = Link,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Counter[str]:
     """Publishes all parts in one transaction; the counts, as TaskPublisher has them.
 
-    Raises TransactionLost when the connection was lost: nothing took effect, unless the text says that it may have.
-    Raises Unroutable for messages that reached no queue; the others have taken effect then, for messages come back
-    no sooner than with the commit.
+    Raises TransactionLost when the connection was lost, or the broker took nothing for too long: nothing took effect,
+    unless the text says that it may have.
+    Raises Unroutable for messages that reached no queue, and Nacked for messages that full queues refuse; the others
+    have taken effect then, for messages come back no sooner than with the commit.
     """
     sent = 0
     rate = None if options.max_rate is None else RateLimit(options.max_rate)
@@ -260,9 +284,15 @@ def publish_in_transaction(
             if rate is not None:
                 rate.take(len(part))
             try:
-                _publish_blocked(connection, part, options)
-            except (errors.HarebellError, OSError) as error:
-                root = _root(error)
+                _patiently(
+                    lambda seconds: connection.publish_part(part, options.mandatory, seconds),  # noqa: B023
+                    connection,
+                    options.timeout,
+                    options.blocked_timeout,
+                    clock,
+                )
+            except (errors.HarebellError, OSError, _GaveUp) as error:
+                root = error.error if isinstance(error, _GaveUp) else _root(error)
                 if not isinstance(root, TRANSIENT):
                     raise root from None
                 raise errors.TransactionLost(
@@ -270,11 +300,18 @@ def publish_in_transaction(
                 ) from error
             sent += len(part)
         try:
-            returned = connection.commit(max(options.timeout, options.retry_timeout))
-        except TRANSIENT as error:
+            returned = _committed(connection, options, clock)
+        except (*TRANSIENT, _GaveUp) as error:
+            root = error.error if isinstance(error, _GaveUp) else error
             raise errors.TransactionLost(
-                f"tx.commit was cut: what this task has published took effect whole, or not at all ({error}); the "
+                f"tx.commit was cut: what this task has published took effect whole, or not at all ({root}); the "
                 "message ids tell copies apart"
+            ) from error
+        except errors.PreconditionFailed as error:
+            raise errors.Nacked(
+                f"the broker refused some of the {sent} messages with the commit ({error}): a queue is full "
+                "(x-overflow=reject-publish), or it has failed. The others have taken effect. Make room for all, or "
+                "leave out transactions=partition: then onNack says what becomes of them"
             ) from error
     if returned and options.on_unroutable == "fail":
         raise errors.Unroutable(
@@ -289,11 +326,23 @@ def publish_in_transaction(
     return counts
 
 
-def _publish_blocked(link: Link, part: Part, options: SinkOptions) -> None:
-    """Publishes it; a broker that takes nothing has `blockedTimeout` seconds."""
+def _committed(link: Link, options: SinkOptions, clock: Callable[[], float]) -> int:
+    """Commits; how many messages came back. A broker that takes nothing has `blockedTimeout` seconds for it.
+
+    A commit cannot be asked for twice. So a thread waits for its answer while this one looks whether the broker blocks;
+    the thread ends with the connection.
+    """
+    most = max(options.timeout, options.retry_timeout)
+    thread = ThreadPoolExecutor(1, "harebell-commit")
     try:
-        link.publish_part(part, options.mandatory, options.timeout)
-    except errors.DeadlineExceeded:
-        if link.blocked is None or options.blocked_timeout <= options.timeout:
-            raise
-        link.publish_part(part, options.mandatory, options.blocked_timeout - options.timeout)
+        answer = thread.submit(link.commit, max(most, options.blocked_timeout))
+
+        def step(seconds: float) -> int:
+            if not wait([answer], seconds).done:
+                raise errors.DeadlineExceeded("no answer yet")
+            return 0
+
+        _patiently(step, link, most, options.blocked_timeout, clock)
+        return answer.result()
+    finally:
+        thread.shutdown(wait=False)
