@@ -356,6 +356,18 @@ def test_a_limited_rate(server: EmbeddedBroker, queue: str, place: Place) -> Non
     assert attempt(server.url, queue, place, batches(rows_of(50)), maxRate="500")["confirmed"] == 50
 
 
+def test_a_broker_with_an_alarm_is_waited_for(place: Place, tmp_path: Path) -> None:
+    with EmbeddedBroker(lambda: Broker(data=tmp_path)) as server:
+        with sessions.connect(server.url) as connection, connection.session() as session:
+            session.queue_declare("q", durable=True)
+        server.run(lambda broker: broker.node.raise_alarm("memory"))
+        with pytest.raises(errors.DeadlineExceeded, match=r"no messages for 0.2 s \(option 'blockedTimeout'\).*alarm"):
+            attempt(server.url, "q", place, batches(rows_of(3000)), blockedTimeout="0.2", timeout="30")
+        server.run(lambda broker: broker.node.clear_alarm("memory"))
+        assert attempt(server.url, "q", place, batches(rows_of(3000)))["confirmed"] == 3000
+        assert sorted(bodies_in(server.url, "q")) == sorted(rows_of(3000))
+
+
 def test_what_the_broker_grants(tmp_path: Path, place: Place, caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedBroker(lambda: Broker(data=tmp_path, limits=replace(DEFAULT_LIMITS, session_timeout=60))) as server:
         with sessions.connect(server.url) as connection, connection.session() as session:

@@ -111,6 +111,19 @@ class SessionPublisher:
 
     def _run(self, connection: sessions.Connection, slices: Iterator[pa.RecordBatch]) -> None:
         self._open(connection)
+        try:
+            self._send(connection, slices)
+        except errors.DeadlineExceeded as error:
+            raise errors.DeadlineExceeded(
+                f"the broker has taken or stored no messages for {self._options.blocked_timeout:g} s (option "
+                f"'blockedTimeout') while {self._place} was published: look whether it has an alarm of memory or disk "
+                f"({error})"
+            ) from error
+        self._session.close(keep=True)
+        for batch in self._earlier:
+            _end(connection, Place(self._place.query, batch, self._place.partition), self._options)
+
+    def _send(self, connection: sessions.Connection, slices: Iterator[pa.RecordBatch]) -> None:
         self._serial = self._memory.serial
         blocks = chain(self._blocks(self._recognised(slices) if len(self._memory) else slices), self._rejected())
         first = next(blocks, None)
@@ -119,9 +132,6 @@ class SessionPublisher:
         for block in blocks:
             self._rows.add(block)
         self._rows.finish()
-        self._session.close(keep=True)
-        for batch in self._earlier:
-            _end(connection, Place(self._place.query, batch, self._place.partition), self._options)
 
     # -- the beginning -----------------------------------------------------------------------------------------------
 
@@ -132,7 +142,8 @@ class SessionPublisher:
             connection,
             place.session,
             timeout=options.session_timeout,
-            seconds=max(options.timeout, options.blocked_timeout),
+            seconds=options.timeout,
+            blocked=options.blocked_timeout,
         )
         self._check_timeout(session.granted)
         with _ledger(connection, place, options) as ledger:

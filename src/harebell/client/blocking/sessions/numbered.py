@@ -5,10 +5,11 @@ It is the client's own: what stands on it is Spark's sink. Every call runs on th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
+from harebell import errors
 from harebell.client.blocking.sessions.connection import Connection
 from harebell.client.sessions.calls import Rejection
 from harebell.client.sessions.core.numbered import NumberedCore, Run
@@ -16,6 +17,8 @@ from harebell.client.sessions.core.settlements import ranges_of
 from harebell.client.sessions.messages import transfer_command
 
 __all__ = ["Numbered"]
+
+T = TypeVar("T")
 
 Range = tuple[int, int]  # first and last
 
@@ -26,12 +29,24 @@ class Numbered:
     timeout  seconds that the broker is to keep it without a connection
     force    take it from whoever has it; else SessionDetached
     seconds  to wait for any answer, in each call: of a broker that does nothing
+    blocked  to wait until messages are taken or complete, which a broker with an alarm does not do; None: `seconds`.
+             How long the connection may be lost is up to the connection
     """
 
-    def __init__(self, connection: Connection, name: str, *, timeout: int, seconds: float, force: bool = True) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        timeout: int,
+        seconds: float,
+        blocked: float | None = None,
+        force: bool = True,
+    ) -> None:
         self._io = io = connection.io
         self._connection = connection  # kept open
         self._seconds = seconds
+        self._blocked = seconds if blocked is None else blocked
 
         async def opened() -> NumberedCore:
             core = connection.inner.recovery.new_numbered(name, timeout, force=force)
@@ -101,20 +116,28 @@ class Numbered:
             commands: bytes | list[bytes] = transfer_command(exchange)
         else:
             commands = [transfer_command(each) for each in exchange]
-        self._io.run(self._core.put, Run(first, commands, headers, bodies), self._seconds)
+        self._patiently(self._core.put, Run(first, commands, headers, bodies))
 
     def gap(self, numbers: Iterable[int]) -> None:
         """Say that these numbers will not be used any more, or that their messages are known to be there."""
         for ranges in ranges_of(numbers):
-            self._io.run(self._core.gap, ranges, self._seconds)
+            self._patiently(self._core.gap, ranges)
 
     def settled(self, most: int) -> None:
         """Wait until at most so many messages are incomplete. Raises as `put`."""
-        self._io.run(self._core.settled, most, self._seconds)
+        self._patiently(self._core.settled, most)
 
     def wait(self, number: int) -> None:
         """Wait until that number is complete. Raises as `put`."""
-        self._io.run(self._core.done, number, self._seconds)
+        self._patiently(self._core.done, number)
+
+    def _patiently(self, call: Callable[[T, float], Coroutine[Any, Any, None]], what: T) -> None:
+        while True:
+            try:
+                return self._io.run(call, what, self._blocked)
+            except errors.DeadlineExceeded:
+                if self._core.connected:
+                    raise
 
     def acted_on(self, numbers: Sequence[int]) -> None:
         """Let the broker forget these rejections: what they lead to is done."""

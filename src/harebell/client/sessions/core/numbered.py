@@ -176,6 +176,11 @@ class NumberedCore:
         return transport is not None and transport.engine.attachments.get(self._channel) is AttachmentState.ATTACHED
 
     @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._transport is not None
+
+    @property
     def usable(self) -> bool:
         """Whether messages can be sent this moment."""
         return self.attached and self._expected and self._reported and self.reason is None and self.lost is None
