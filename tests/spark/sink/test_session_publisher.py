@@ -9,9 +9,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 
 from harebell import errors
 from harebell.broker import Broker
@@ -21,7 +23,7 @@ from harebell.spark.options import sink_options
 from harebell.spark.sink import session_publisher, writer
 from harebell.spark.sink.ledger import Place
 from harebell.spark.sink.session_publisher import clean_up, has_sessions
-from harebell.spark.sink.writer import Published, in_session, resolved
+from harebell.spark.sink.writer import Published, resolved
 from harebell.testing import EmbeddedBroker
 from harebell.testing.rabbitmq import RabbitMQ
 from tests.spark.sink.attempts import BODIES, Died, attempt, batches, bodies_in, cut_short, rows_of
@@ -395,24 +397,38 @@ def test_a_ledger_that_somebody_writes_to(
 def test_cleaning_up(server: EmbeddedBroker, control: sessions.Session, queue: str, place: Place) -> None:
     options = sink_options({"url": server.url, "exchange": "", "routingKey": queue, "exactlyOnce": "sessions"})
     attempt(server.url, queue, place, batches(rows_of(5)))
-    clean_up([place, later(place)], options)
+    clean_up([place, later(place)], options, 30)
     assert control.queue_query(place.ledger) is None
     with control.connection.session(place.session, timeout=0, force=True) as session:
         assert not session.resumed
-    clean_up([], options)
+    clean_up([], options, 30)
 
 
-def test_a_write_that_is_complete_cleans_up(
-    server: EmbeddedBroker, control: sessions.Session, queue: str, place: Place
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_write_that_is_over_cleans_up(
+    server: EmbeddedBroker, control: sessions.Session, queue: str, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     options = sink_options({"url": server.url, "exchange": "", "routingKey": queue, "exactlyOnce": "auto"})
     write = writer.Writer(options, BODIES)
     assert resolved(options).exactly_once == "sessions"
-    published = in_session(batches(rows_of(5)), options, BODIES, place)
-    assert (published.count, published.place) == (5, place)
-    write.commit([published, None])
-    assert control.queue_query(place.ledger) is None
-    write.abort([Published({})])
+    published: list[WriterCommitMessage | None] = []
+    for partition in range(3):
+        monkeypatch.setattr(writer, "_task", lambda partition=partition: SimpleNamespace(partitionId=lambda: partition))
+        published.append(write.write(batches(rows_of(5 * partition))))
+    ledgers = [Place(write._write_id, 0, partition).ledger for partition in range(3)]
+    assert [control.queue_query(ledger) is None for ledger in ledgers] == [True, False, False]
+    if fails:
+        write.abort([published[0], None, published[2]])
+    else:
+        write.commit(published)
+    assert [control.queue_query(ledger) for ledger in ledgers] == [None] * 3
+    assert len(bodies_in(server.url, queue)) == 15
+
+
+def test_a_write_without_sessions_asks_for_none() -> None:
+    write = writer.Writer(sink_options({"url": "amqp://127.0.0.1:1/", "exchange": "", "routingKey": "q"}), BODIES)
+    write.commit([Published({}), None])
+    write.abort([Published({}), None])
 
 
 def test_without_sessions_it_is_at_least_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,7 +443,7 @@ def test_cleaning_up_may_fail(caplog: pytest.LogCaptureFixture, place: Place) ->
     options = sink_options(
         {"url": url, "exchange": "", "routingKey": "q", "exactlyOnce": "sessions", "retryTimeout": "0"}
     )
-    clean_up([place], options)
+    clean_up([place], options, 0)
     assert "could not be removed" in caplog.text
 
 

@@ -435,13 +435,16 @@ def has_sessions(options: SinkOptions) -> bool:
         raise
 
 
-def clean_up(places: Iterable[Place], options: SinkOptions) -> None:
-    """Ends the sessions and deletes the ledgers of a write that is complete. What cannot be done is logged."""
+def clean_up(places: Iterable[Place], options: SinkOptions, patience: float) -> None:
+    """Ends the sessions and deletes the ledgers of a write that is over; what cannot be done is logged.
+
+    patience  seconds that the broker may be away
+    """
     places = list(places)
     if not places:
         return
     try:
-        with _connected(options, options.retry_timeout) as connection:
+        with _connected(options, patience) as connection:
             for place in places:
                 _end(connection, place, options)
                 with connection.session() as session, contextlib.suppress(errors.NotFound):

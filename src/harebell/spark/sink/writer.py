@@ -50,13 +50,11 @@ class Published(WriterCommitMessage):
 
     count   messages that have arrived, all of them confirmed
     counts  that and the rest, by what it was: as TaskPublisher has them
-    place   what the broker keeps of the task, in a session; None without one
     """
 
-    def __init__(self, counts: Mapping[str, int], place: Place | None = None) -> None:
+    def __init__(self, counts: Mapping[str, int]) -> None:
         self.counts = dict(counts)
         self.count = self.counts.get("confirmed", 0)
-        self.place = place
 
 
 def in_session(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: StructType, place: Place) -> Published:
@@ -67,7 +65,7 @@ def in_session(batches: Iterable[pa.RecordBatch], options: SinkOptions, schema: 
     check_columns(schema, options)
     publisher = SessionPublisher(options, schema, place, prefix(place))
     publisher.publish(batches)
-    return Published(publisher.counts, place)
+    return Published(publisher.counts)
 
 
 def prefix(place: Place) -> str:
@@ -177,21 +175,20 @@ class Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tells the totals; what is confirmed cannot be taken back, and nothing waits for this."""
         report(messages, f"write {self._write_id[:8]}")
-        self._clean_up(messages)
+        self._clean_up(len(messages), self._options.retry_timeout)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tells what the tasks that did not fail have published: it stays."""
         report(messages, f"write {self._write_id[:8]} failed, and yet")
-        self._clean_up(messages)
+        self._clean_up(len(messages), self._options.first_patience)  # the broker may be why it failed
 
-    def _clean_up(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Has the broker forget the tasks of this write; those of a task that failed end by themselves."""
-        places = [message.place for message in messages if isinstance(message, Published)]
-        begun = [place for place in places if place is not None]
-        if begun:
+    def _clean_up(self, partitions: int, patience: float) -> None:
+        """Has the broker forget the tasks of this write, those that failed too: no other write continues it."""
+        if self._options.exactly_once == "sessions":
             from harebell.spark.sink.session_publisher import clean_up
 
-            clean_up(begun, self._options)
+            places = [Place(self._write_id, 0, partition) for partition in range(partitions)]
+            clean_up(places, self._options, patience)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
