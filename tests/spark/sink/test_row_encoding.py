@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from harebell.spark.options import sink_options
 from harebell.spark.sink.row_encoding import Part, RowEncoder, check_columns
 
 WHEN = datetime(2026, 1, 5, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS: dict[str, tuple[DataType, pa.DataType]] = {
     "value": (BinaryType(), pa.binary()),
     "priority": (IntegerType(), pa.int32()),
@@ -146,6 +147,12 @@ def test_a_number_of_seconds_that_no_date_holds() -> None:
     assert properties({"body": ["x"], "timestamp_number": [None]}, timestamp="now")[0].timestamp is not None
 
 
+def test_a_timestamp_is_in_whole_seconds() -> None:
+    times = [EPOCH, EPOCH + timedelta(microseconds=999_999), WHEN + timedelta(milliseconds=500), None]
+    made = properties({"body": ["x"] * 4, "timestamp": times})
+    assert [p.timestamp for p in made] == [EPOCH, EPOCH, WHEN, None]
+
+
 def test_timestamp_now_is_when_it_is_published() -> None:
     (made,) = properties({"body": ["x"]}, timestamp="now")
     assert made.timestamp == datetime(1970, 1, 1, 0, 20, 34, tzinfo=UTC)
@@ -226,7 +233,15 @@ def test_alternates_by_column_and_option() -> None:
         ({"body": ["x"], "message_id": [None]}, {"ids": "column"}, "'message_id' is null"),
         ({"body": ["x"], "priority": [256]}, {}, "priority is 256"),
         ({"body": ["x"], "app_id": ["x" * 256]}, {}, "app_id is 256 bytes long"),
-        ({"body": ["x"], "timestamp": [datetime(1960, 1, 1, tzinfo=UTC)]}, {}, "timestamp .* is outside"),
+        *(
+            ({"body": ["x", "y"], "timestamp": [None, at]}, options, "column 'timestamp' is before 1970")
+            for at in (
+                datetime(1960, 1, 1, tzinfo=UTC),
+                EPOCH - timedelta(microseconds=1),
+                EPOCH - timedelta(seconds=2),
+            )
+            for options in ({}, {"timestamp": "now"}, {"exactlyOnce": "sessions"})
+        ),
     ],
 )
 def test_rows_that_are_no_message(columns: dict[str, list[Any]], options: dict[str, Any], text: str) -> None:

@@ -336,7 +336,10 @@ def _values(
         bodies: list[Any] = column.cast("binary").to_pylist()
         return bodies
     if name == "timestamp":
-        seconds: list[Any] = pc.divide(column.cast("int64"), 1_000_000).to_pylist()
+        micros = column.cast("int64")
+        seconds: list[Any] = pc.divide(micros, 1_000_000).to_pylist()
+        if (pc.min(micros).as_py() or 0) < 0:  # the last second before 1970 would be rounded to 0
+            raise InvalidArgument("column 'timestamp' is before 1970 in a row: AMQP counts the seconds since then")
         return seconds
     values: list[Any] = column.to_pylist()
     if name in ("headers", HEADERS_MAP):
