@@ -105,6 +105,13 @@ def test_the_times_of_x_death_are_plain_text() -> None:
     assert headers_from_json(text) == {"x-death": deaths}
 
 
+def test_a_time_of_a_death_that_no_calendar_has_stays_text() -> None:
+    for time in ("0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00"):
+        table = {"x-death": [{"time": time}]}
+        assert headers_from_json(json.dumps(table)) == table
+        assert headers_from_json(str(headers_to_json(table))) == table
+
+
 def test_the_table_itself_is_never_a_form() -> None:
     assert headers_to_json({"!base64": "AAE="}) == '{"!base64":"AAE="}'
     assert headers_from_json('{"!base64":"AAE="}') == {"!base64": "AAE="}
@@ -171,6 +178,8 @@ def test_a_value_that_amqp_has_no_type_for() -> None:
         '{"a": {"!base64": "?"}}',
         '{"a": {"!timestamp": "2026-01-05"}}',
         '{"a": {"!timestamp": null}}',
+        '{"a": {"!timestamp": "0001-01-01T00:00:00+10:00"}}',
+        '{"a": {"!timestamp": "9999-12-31T23:59:59-10:00"}}',
         '{"a": {"!decimal": "x"}}',
         '{"a": {"!decimal": 1.5}}',
         '{"a": {"!float": 1.5}}',

@@ -284,7 +284,10 @@ def _timestamp(packed: Any) -> datetime | FarSeconds:
     value = datetime.fromisoformat(packed)
     if value.tzinfo is None:
         raise ValueError("no time zone")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as error:  # in UTC it is before the year 1 or after 9999
+        raise ValueError("no time of a calendar") from error
 
 
 def _float(packed: Any) -> float:

@@ -133,6 +133,16 @@ def test_what_a_write_refuses(given: dict[str, str], said: str) -> None:
         sink_options(given)
 
 
+@pytest.mark.parametrize("text", ["inf", "-inf", "Infinity", "1e400", "nan"])
+def test_a_number_is_finite(text: str) -> None:
+    for name in ("timeout", "retryTimeout", "blockedTimeout", "maxRate"):
+        with pytest.raises(InvalidArgument, match=f"option '{name}' is '{text}'; it takes a number, at least"):
+            sink_options({name: text})
+    for name in ("timeout", "retryTimeout", "readTimeout", "dedupWindow"):
+        with pytest.raises(InvalidArgument, match=f"option '{name}' is '{text}'; it takes a number, at least"):
+            source_options({"queue": "q", name: text}, streaming=False)
+
+
 def test_what_exactly_once_means_for_the_others() -> None:
     plain = sink_options({})
     assert (plain.exactly_once, plain.ids, plain.timeout_given) == ("none", "auto", False)

@@ -5,6 +5,7 @@ Each function raises InvalidArgument, whose text names the option as users write
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Final, TypeVar
@@ -72,7 +73,7 @@ def number(
         value = kind(text)
     except ValueError:
         value = None
-    if value is None or not least <= value or (most is not None and value > most):
+    if value is None or not least <= value < math.inf or (most is not None and value > most):
         limit = f"at least {least}" if most is None else f"{least} to {most}"
         raise InvalidArgument(f"option '{name}' is {text!r}; it takes a number, {limit}")
     return value

@@ -42,6 +42,11 @@ def test_a_selection_in_json() -> None:
     assert Selection.from_json(Selection().to_json()) == Selection()
     with pytest.raises(InvalidArgument, match="limit is 0"):
         Selection(limit=0)
+    ahead, behind = timezone(10 * HOUR), timezone(-10 * HOUR)
+    with pytest.raises(InvalidArgument, match=r"since is 0001-01-01 .*, which is before the year 1"):
+        Selection(since=datetime(1, 1, 1, tzinfo=ahead))
+    with pytest.raises(InvalidArgument, match=r"until is 9999-12-31 .*, which is before the year 1 or after 9999"):
+        Selection(until=datetime(9999, 12, 31, 23, tzinfo=behind))
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -232,7 +233,12 @@ def test_names_of_replays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pace", "text"),
-    [({"rate": 1, "speed": 1}, "not both"), ({"rate": 0}, "rate is 0"), ({"speed": -1}, "speed is -1")],
+    [
+        ({"rate": 1, "speed": 1}, "not both"),
+        ({"rate": 0}, "rate is 0"),
+        ({"speed": -1}, "speed is -1"),
+        *(({name: value}, f"{name} is {value}") for name in ("rate", "speed") for value in (math.inf, math.nan)),
+    ],
 )
 def test_paces_that_are_none(pace: dict[str, float], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):

@@ -50,6 +50,11 @@ class Selection:
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise InvalidArgument(f"limit is {self.limit}, and must be at least 1")
+        for name, at in self._times():
+            try:
+                utc(at or EPOCH)
+            except OverflowError as error:
+                raise InvalidArgument(f"{name} is {at}, which is before the year 1 or after 9999 in UTC") from error
 
     def to_json(self) -> dict[str, Any]:
         texts = {name: None if at is None else utc(at).isoformat() for name, at in self._times()}

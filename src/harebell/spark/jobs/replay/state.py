@@ -11,6 +11,7 @@ leaves uncertain is at most one chunk a task.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,8 +47,8 @@ class Pace:
         if self.rate is not None and self.speed is not None:
             raise InvalidArgument("a replay goes at a rate or at a speed, not both")
         for name, value in (("rate", self.rate), ("speed", self.speed)):
-            if value is not None and not value > 0:
-                raise InvalidArgument(f"{name} is {value}, and must be more than 0")
+            if value is not None and not 0 < value < math.inf:
+                raise InvalidArgument(f"{name} is {value}, and must be a number of more than 0")
 
 
 @dataclass(frozen=True, slots=True)
