@@ -160,7 +160,7 @@ def _examine(data: Path, copies: Path) -> Iterator[Finding]:
             what = "delayed exchange" if folder.startswith("delays/") else "queue"
             yield Finding(contents is None, f"{folder} belongs to no {what}")
         for finding in _examine_log(data, folder, owners.get(folder, "")):
-            yield finding._replace(bad=finding.bad and (folder in owners or contents is None))
+            yield Finding(finding.bad and (folder in owners or contents is None), finding.text)
 
 
 def _describe(found: Inspection) -> str:
