@@ -13,7 +13,7 @@ from harebell.cli.terminal.output import say_json
 from harebell.cli.validators import Number
 from harebell.client.blocking import connect
 from harebell.client.messages import Delivery
-from harebell.errors import NotFound
+from harebell.errors import InvalidArgument, NotFound
 
 __all__ = ["dropped"]
 
@@ -39,7 +39,7 @@ def dropped(
                 rows.append(_row(names, delivery))
         except NotFound as error:
             text = f"no channel layer with prefix '{prefix}' has been at {connection.parameters.peer} lately"
-            raise NotFound(f"{text}: --prefix names another one") from error
+            raise InvalidArgument(f"{text}: --prefix names another one") from error
     if json:
         for row in rows:
             say_json(row)
