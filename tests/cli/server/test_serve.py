@@ -419,6 +419,25 @@ def test_a_configuration_file_and_its_reload(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_a_reload_compares_with_what_runs(tmp_path: Path) -> None:
+    file = tmp_path / "harebell.toml"
+
+    def reload(text: str, logged: str) -> str:
+        file.write_text(f'data = "{tmp_path / "data"}"\n{text}\n')
+        process.send_signal(signal.SIGHUP)
+        return log_line(process, logged)
+
+    file.write_text(f'data = "{tmp_path / "data"}"\n')
+    with serving("--config", file) as (process, _):
+        for _ in range(2):  # it waits for a restart as long as it is there
+            assert "events was false, is true: takes a restart" in reload("events = true", "events")
+        assert "SIGHUP: the configuration is the one that runs" in reload("", "SIGHUP")
+        assert "events was false, is true: takes a restart" in reload("heartbeat = 7\nevents = true", "events")
+        assert "heartbeat was 60, is 7" in log_line(process, "heartbeat")
+        assert "SIGHUP: the configuration is the one that runs" in reload("heartbeat = 7", "SIGHUP")
+        assert "heartbeat was 7, is 60" in reload("", "heartbeat")
+
+
 def test_a_configuration_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("prot = 1")
     assert "there is no option prot; did you mean port?" in one_line("--config", tmp_path / "c.toml")

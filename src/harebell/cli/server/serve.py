@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -224,19 +225,27 @@ class Service:
         systemd.notify("READY=1")
 
     def _take(self, settings: Settings) -> None:
-        """Apply the settings that may change while the broker runs; log those that need a restart."""
-        before = self._settings.config
+        """Apply the settings that may change while the broker runs; log those that wait for a restart."""
+        running = self._settings.config
+        changed: dict[str, Any] = {}
+        same = True
         for name, each in OPTIONS.items():
-            old, new = getattr(before, name), getattr(settings.config, name)
-            if old != new:
-                change = f"{name} was {each.shown(old)}, is {each.shown(new)}"
-                if each.live:
-                    log.info("SIGHUP: %s", change)
-                else:
-                    log.warning("SIGHUP: %s: takes a restart", change)
-        logging.getLogger().setLevel(settings.config.log_level.upper())
-        self._broker.set_limits(settings.config)
-        self._settings = settings
+            old, new = getattr(running, name), getattr(settings.config, name)
+            if old == new:
+                continue
+            same = False
+            change = f"{name} was {each.shown(old)}, is {each.shown(new)}"
+            if each.live:
+                changed[name] = new
+                log.info("SIGHUP: %s", change)
+            else:
+                log.warning("SIGHUP: %s: takes a restart", change)
+        if same:
+            log.info("SIGHUP: the configuration is the one that runs")
+        config = replace(running, **changed)
+        logging.getLogger().setLevel(config.log_level.upper())
+        self._broker.set_limits(config)
+        self._settings = replace(self._settings, config=config)
 
 
 def to_log_in(url: str, users: Mapping[str, User]) -> str:
