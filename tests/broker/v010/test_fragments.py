@@ -234,3 +234,86 @@ def test_many_parts_that_come_together(client: Client) -> None:
     first = 1 + 1  # the declaration, and the first part
     part(client, b".", last=True)
     assert got(client) == [("".join(map(str, range(first, first + 5))).encode() + b".", b"app")]
+
+
+PARTS = {
+    "without fragment-properties": [(b"x" * 9000, None)],
+    "one that is all": [(b"x" * 9000, (True, True))],
+    "the first of two": [(b"x" * 9000, (True, False)), (b"y" * 10, (False, True))],
+    "the last of two": [(b"x" * 10, (True, False)), (b"y" * 9000, (False, True))],
+    "one in the middle": [(b"x" * 10, (True, False)), (b"y" * 9000, (False, False)), (b"z" * 10, (False, True))],
+}
+
+
+@pytest.mark.parametrize("cuts", [[100], [4500], [8300], [8300, 4500], [4500, 8300, 100]], ids=str)
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_a_cut_part_that_its_session_sends_again_counts_once(
+    kit: Kit, parts: list[tuple[bytes, tuple[bool, bool] | None]], cuts: list[int]
+) -> None:
+    """However often it is cut, and wherever: the message is whole, and nothing of the cuts is kept."""
+    peer = kit.peer(frame=4096)
+    client = declare(peer.session(b"lasts", timeout=60))
+    for body, fragment in parts:
+        structs: list[Struct] = [DeliveryProperties(routing_key="q", resume_id="big"), MessageProperties(app_id=b"app")]
+        if fragment is not None:
+            structs.insert(1, s.FragmentProperties(*fragment))
+        if len(body) > 4096:
+            peer.sends = cuts[0]
+        number = client.send((c.MessageTransfer("", 1, sync=True), structs, body))
+        for after in [*cuts[1:], None] if peer.lost else ():
+            assert peer.lost
+            peer = kit.peer(frame=4096)
+            peer.sends = after
+            client = peer.session(b"lasts", state=client.state)
+        client.wait(number)
+    assert got(client) == [(b"".join(body for body, _ in parts), b"app")]
+    assert (kit.sessions.fragments._partials, kit.sessions.fragments._bytes) == ({}, {})
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["in its session", "in another one"])
+def test_a_cut_part_that_is_not_sent_again_is_resumed(kit: Kit, same: bool) -> None:
+    """The session lasts; its client gives the transfer up, and sends the rest."""
+    peer = kit.peer(frame=4096)
+    client = declare(peer.session(b"lasts", timeout=60))
+    structs = [DeliveryProperties(routing_key="q", resume_id="big"), MessageProperties(app_id=b"app")]
+    peer.sends = 8300
+    number = client.send((c.MessageTransfer("", 1), structs, BODY))
+    if same:
+        client.state.abandon(number, number)
+        client = kit.peer().session(b"lasts", state=client.state)
+        kit.settle()
+    else:
+        client = kit.peer().session(b"other")
+    come = offset(client)
+    assert come
+    part(client, BODY[come:], last=True)
+    assert got(client) == [(BODY, b"app")]
+
+
+def test_a_client_without_its_state_resumes(kit: Kit) -> None:
+    """Its numbers begin anew: one of them is that of the transfer which was cut off."""
+    peer = kit.peer(frame=4096)
+    client = declare(peer.session(b"lasts", timeout=60))
+    structs = [DeliveryProperties(routing_key="q", resume_id="big"), MessageProperties(app_id=b"app")]
+    peer.sends = 8300
+    number = client.send((c.MessageTransfer("", 1), structs, BODY))
+    come = offset(kit.peer().session(b"other"))
+    assert come
+    client = kit.peer().session(b"lasts")
+    assert part(client, BODY[come:], last=True) == number
+    assert got(client) == [(BODY, b"app")]
+
+
+def test_nothing_is_kept_of_a_cut_part_behind_others_that_are_lost(kit: Kit) -> None:
+    """They waited for the end of an alarm, and were not executed: the octets of the cut would follow others."""
+    peer = kit.peer(frame=4096)
+    client = declare(peer.session(b"lasts", timeout=60))
+    part(client, b"a" * 10, first=True)
+    kit.node.raise_alarm("disk")
+    structs = [DeliveryProperties(routing_key="q", resume_id="big"), s.FragmentProperties(False, False)]
+    client.send((c.MessageTransfer("", 1), structs, b"b" * 10))
+    peer.sends = 8300
+    client.send((c.MessageTransfer("", 1), structs, b"c" * 9000))
+    assert peer.lost
+    kit.node.clear_alarm("disk")
+    assert offset(kit.peer().session(b"other")) == 10

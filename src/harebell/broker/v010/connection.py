@@ -354,11 +354,11 @@ class Connection(BaseConnection[Happening]):
         self.end()
 
     def releasing(self) -> Work:
-        self.waiting.clear()
+        waiting = {number for number, _ in self.waiting.take()}
         for content in self.engine.interrupted():
             session = self.channels.get(content.channel)
-            if session is not None:
-                self._sessions.fragments.interrupted(session.owner, content)
+            if session is not None and content.channel not in waiting:  # else commands before it are lost
+                session.cut_off(content)
         sessions = tuple(self.channels.values())
         self.channels.clear()
         for session in sessions:

@@ -6,6 +6,8 @@ message.resume says how many they are, 0 for an id that nobody knows, and a tran
 fragment-properties, in which `first` is not set, brings the octets behind them. With `last` the message is whole, and
 is published with the header of its first part. A client may also send a message in such parts from the beginning.
 
+A session that lasts may send the transfer that was cut off again, whole. Then what the cut left does not count.
+
 A part that is not the last one is complete when it is here; it is in memory only. The parts of all users may hold as
 much memory as sessions without a connection (`session_memory`), those of one user the half of that.
 """
@@ -13,6 +15,7 @@ much memory as sessions without a connection (`session_memory`), those of one us
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -70,14 +73,34 @@ class Fragments:
         found = self._partials.get((owner, resume_id))
         return found.size if found is not None and found.destination == destination else 0
 
-    def interrupted(self, owner: Owner, content: Content) -> None:
-        """Keep what has come of a transfer, if it may be resumed; the rest did not come."""
+    def interrupted(self, owner: Owner, content: Content) -> Callable[[], None] | None:
+        """Keep what has come of a transfer, if it may be resumed; the rest did not come.
+
+        Returns what takes it back, for when the transfer comes again whole; None: nothing is kept.
+        """
         try:
             resume_id = content.delivery_properties.resume_id
-            if resume_id is not None:
-                self._keep(owner, content, self._fragment(content))
+            if resume_id is None:
+                return None
+            found = self._keep(owner, content, self._fragment(content))
         except (AmqpError, RemoteProtocolError):  # it would have been refused, had it been whole
-            pass
+            return None
+        return partial(self._take_back, owner, resume_id, found, len(found.body) - 1)
+
+    def _take_back(self, owner: Owner, resume_id: str, found: _Partial, count: int) -> None:
+        """Drop all but the first `count` parts, if the message is still here."""
+        if self._partials.get((owner, resume_id)) is not found:
+            return
+        if not count:
+            self._forget(owner, resume_id)
+            return
+        dropped = found.body[count:]
+        del found.body[count:]
+        size = sum(map(len, dropped))
+        cost = size + OVERHEAD * len(dropped)
+        found.size -= size
+        found.cost -= cost
+        self._bytes[owner] -= cost
 
     def whole(self, owner: Owner, content: Content, most: int) -> Content | None:
         """The message that a part completes; None: more of it is to come. A whole one is returned as it is.

@@ -148,6 +148,7 @@ class Session:
         self._timeouts = ConsumerTimeouts(self.deliveries)
         self._behind: list[Sent] | None = None  # sent while commands of earlier are being sent again
         self._failure: AmqpError | None = None  # to be told when it is attached again
+        self._cut: tuple[int, Callable[[], None]] | None = None  # a command that was cut off, and what takes it back
 
     @property
     def origin(self) -> Origin:
@@ -261,6 +262,24 @@ class Session:
         self._behind = None
         self.state.detached()
 
+    def cut_off(self, content: Content) -> None:
+        """Keep what has come of a transfer that is cut off with its connection, until it comes again."""
+        receiving = self.state.receiving
+        number = receiving.next
+        if number is None or number < (receiving.received or 0):  # the latter has come whole before
+            return
+        if self._cut is not None:
+            self._comes_again(number, self._cut)
+        take_back = self.fragments.interrupted(self.owner, content)
+        self._cut = None if take_back is None else (number, take_back)
+
+    def _comes_again(self, number: int, cut: tuple[int, Callable[[], None]]) -> None:
+        """Forget what the command that was cut off has left, if this is its number."""
+        if number == cut[0]:
+            cut[1]()
+        if number >= cut[0]:  # else another one that was missing comes first
+            self._cut = None
+
     def receive_control(self, control: Control) -> None:
         """Process a control of the client. Raises RemoteProtocolError for what cannot be."""
         self.outbox.flush()
@@ -343,6 +362,7 @@ class Session:
         yield from self._releasing()
         self.transactions.selected = self.dtx.selected = self.publisher.holds_back = False
         self.survival.start_over()
+        self._cut = None  # its number means another command now
         if self.attached and not self.ended:
             for control in self.state.start_over()[0]:
                 self._say(control)
@@ -399,6 +419,8 @@ class Session:
         command, number = content.command, None
         try:
             number = self.state.receiving.receive(command[3:4] == b"\1")
+            if number is not None and self._cut is not None:
+                self._comes_again(number, self._cut)
             if number is None:
                 self.connection.reports(self.number)
             elif command[:2] == c.MessageTransfer.KEY:
@@ -413,7 +435,7 @@ class Session:
     def publish_run(self, transfers: Transfers) -> bool:
         """Execute transfers that came together, if that can be. Returns whether it could: else they go one by one."""
         known = self.publisher.plan(transfers)
-        if known is None:
+        if known is None or self._cut is not None:
             return False
         number = self.state.receiving.receive_run(len(transfers.bodies), transfers.sync)
         if number is None:
