@@ -11,6 +11,7 @@ the broker still runs while a test blocks its thread or closes its loop. A test 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import Callable, Coroutine
@@ -37,6 +38,9 @@ class EmbeddedBroker:
     coroutine uses `await asyncio.to_thread(server.restart)`: clients in its loop have to answer connection.close.
     Raises what `Broker.start` raises, and TimeoutError when the broker does not answer; InvalidArgument for a `make`
     that cannot be called. A start or a stop that is interrupted, as by Ctrl-C, leaves no broker behind.
+
+    A forked child may use `url` and `port`, to connect. The broker is the parent's: `stop`, `close` and the end of the
+    `with` block do nothing in the child, and the rest raises LocalProtocolError.
     """
 
     def __init__(self, make: Callable[[], Broker] = Broker) -> None:
@@ -49,6 +53,7 @@ class EmbeddedBroker:
         self._broker: Broker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process = 0  # the one with the thread
 
     @property
     def is_running(self) -> bool:
@@ -58,19 +63,35 @@ class EmbeddedBroker:
     @property
     def broker(self) -> Broker:
         """The Broker object; it belongs to another thread, so use it only inside `run`."""
+        self._check_process()
+        return self._shown()
+
+    def _shown(self) -> Broker:
         if self._broker is None:
             raise LocalProtocolError("this broker is not running: call start(), or use it in a `with` block")
         return self._broker
 
     @property
+    def _inherited(self) -> bool:
+        """Whether the thread is the parent's: this process was forked."""
+        return self._thread is not None and self._process != os.getpid()
+
+    def _check_process(self) -> None:
+        if self._inherited:
+            raise LocalProtocolError(
+                "this broker was started before a fork, in the parent process, which runs it: start another "
+                "EmbeddedBroker in this process, or connect to its url"
+            )
+
+    @property
     def url(self) -> str:
         """The URL for clients, with user and password guest."""
-        return self.broker.url
+        return self._shown().url
 
     @property
     def port(self) -> int:
         """The AMQP port, on 127.0.0.1 and ::1. RuntimeError when `make` asked for none."""
-        port = self.broker.port
+        port = self._shown().port
         if port is None:
             raise RuntimeError("this broker listens on no port: connect with sock=server.open_socket()")
         return port
@@ -90,9 +111,11 @@ class EmbeddedBroker:
 
     def start(self) -> None:
         """Start the broker; returns when clients can connect."""
+        self._check_process()
         if self._broker is not None:
             raise LocalProtocolError("this broker is already running")
         if self._loop is None:
+            self._process = os.getpid()
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="harebell broker", daemon=True)
             self._thread.start()
@@ -111,7 +134,7 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """Stop the broker cleanly: clients get 320, confirmed messages are on disk. May be called again."""
-        if self._broker is not None:
+        if self._broker is not None and not self._inherited:
             broker, self._broker = self._broker, None
             self._await(broker.stop())
 
@@ -122,6 +145,8 @@ class EmbeddedBroker:
 
     def close(self) -> None:
         """Stop the broker for good. May be called at any time, and again."""
+        if self._inherited:
+            return
         try:
             self.stop()
         finally:

@@ -4,15 +4,22 @@
         connection = await harebell.connect(broker.url)
 
 The broker listens from the beginning of the block to its end.
+
+It is its process's. A forked child has nothing of it: there its descriptors are closed, so that a child which lives on
+holds neither the folder nor the port, its finalizers do nothing, and its methods raise, but for `stop`, which returns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import shutil
 import socket
 import ssl
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +40,7 @@ from harebell.broker.rules.parameters import Component
 from harebell.broker.store.data_folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
 from harebell.broker.v010.sessions import Sessions
 from harebell.config import DEFAULT_MECHANISMS, Limits
-from harebell.errors import InvalidArgument
+from harebell.errors import InvalidArgument, LocalProtocolError
 
 __all__ = ["Broker"]
 
@@ -74,7 +81,8 @@ class Broker(Administration):
     A new broker has one user, guest with password guest, who may connect from this machine. Raises OSError when a
     port is taken on one of the addresses, when the machine has no such address, and when the data folder cannot be
     used; BlockingIOError when another broker uses the folder; InvalidArgument for unusable TLS files, an unknown
-    mechanism, and plug-ins with names that they may not have.
+    mechanism, and plug-ins with names that they may not have. In a forked child a broker that the parent has started
+    raises LocalProtocolError, and `stop` does nothing.
     """
 
     def __init__(
@@ -115,7 +123,9 @@ class Broker(Administration):
         self._decorators: list[DecoratorFactory] = []
         self._components = dict(components or {})
         self._plugins = Plugins(plugins)
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: str | None = None
+        self._remove: weakref.finalize[..., Self] | None = None  # that folder, when this object or the process ends
+        self._inherited = False  # this process is a child of the one that started it
         self._lock: TextIO | None = None
         self._started = False  # from the beginning of `start` to the end of `stop`
         self._stopping: asyncio.Future[None] | None = None
@@ -149,6 +159,7 @@ class Broker(Administration):
     @property
     def listeners(self) -> tuple[tuple[str, str, int, bool], ...]:
         """The addresses that the broker listens on now: RabbitMQ's name of the protocol, address, port, and TLS."""
+        self._check_process()
         found = []
         for server, tls in self._servers:
             host, port = server.sockets[0].getsockname()[:2]
@@ -162,11 +173,12 @@ class Broker(Administration):
             return Path(self._data)
         if self._temporary is None:
             raise RuntimeError("the broker is not started: its folder is a temporary one")
-        return Path(self._temporary.name)
+        return Path(self._temporary)
 
     @property
     def node(self) -> Node:
         """The node behind the listeners. RuntimeError before `start`."""
+        self._check_process()
         if self._node is None:
             raise RuntimeError("the broker is not started: use `async with Broker()` or await start()")
         return self._node
@@ -181,9 +193,41 @@ class Broker(Administration):
 
         Everything that was confirmed is on disk. `stop` the broker then; `start` recovers it when the disk works again.
         """
+        self._check_process()
         await self._failed.wait()
         assert self._failure is not None
         return self._failure
+
+    def _check_process(self) -> None:
+        if self._inherited:
+            raise LocalProtocolError(
+                "this broker was started before a fork, in the parent process, which runs it: start another Broker in "
+                "this process, or connect to its url"
+            )
+
+    def _forget_parent(self) -> None:
+        """This process is a child of the one that started the broker: nothing done here may reach what the parent has.
+
+        The descriptors are closed by putting others in their place: objects that are collected later close these, and
+        asyncio's selector, which the parent has too, is not told. A block that the child leaves may let the loop run:
+        what clients send then, and what is under way, changes nothing.
+        """
+        self._inherited = True
+        if self._remove is not None:
+            self._remove.detach()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._node is not None:
+            self._node.batch.failed = OSError(errno.EPERM, "the store is the parent process's")  # nothing is written
+        found = [listening.fileno() for server, _ in self._servers for listening in server.sockets]
+        found += [transport.forget() for transport in self._transports]
+        if self._lock is not None:
+            found.append(self._lock.fileno())
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for descriptor in found:
+            if descriptor >= 0:
+                os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
 
     def _store_failed(self, error: OSError) -> None:
         self._failure = error
@@ -197,6 +241,7 @@ class Broker(Administration):
         It is called with each queue and returns a `harebell.broker.QueueDecorator`, or None to leave the queue as it
         is. It may be added before `start`.
         """
+        self._check_process()
         self._decorators.append(factory)
         if self._node is not None:
             self._node.add_decorator(factory)
@@ -206,13 +251,16 @@ class Broker(Administration):
 
         RuntimeError, and nothing changes, when this broker is started already.
         """
+        self._check_process()
         if self._started:
             raise RuntimeError("this broker is started: `stop` it before it starts again, or make another Broker")
         self._started = True
+        _running.add(self)
         try:
             if self._data is None:
-                self._temporary = tempfile.TemporaryDirectory(prefix="harebell-")
-            folder = Path(self._temporary.name if self._temporary else self._data or "")
+                self._temporary = tempfile.mkdtemp(prefix="harebell-")
+                self._remove = weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+            folder = Path(self._temporary or self._data or "")
             self._failure = None
             self._failed.clear()
             loop = asyncio.get_running_loop()
@@ -259,6 +307,7 @@ class Broker(Administration):
 
         Raises InvalidArgument when they cannot be used: then nothing has changed. RuntimeError without TLS.
         """
+        self._check_process()
         if self.tls is None:
             raise RuntimeError("this broker speaks no TLS: give it tls=Tls(certificate, key)")
         self._tls_context = self.tls.context()
@@ -315,6 +364,8 @@ class Broker(Administration):
 
         When this is cancelled it waits for no client any more, and stops the broker all the same.
         """
+        if self._inherited:
+            return
         if self._stopping is not None:  # another task stops it
             await asyncio.wait([self._stopping])
             return
@@ -374,9 +425,10 @@ class Broker(Administration):
             if self._lock is not None:
                 self._lock.close()
                 self._lock = None
-            if self._temporary is not None:
-                self._temporary.cleanup()
-                self._temporary = None
+            if self._remove is not None:
+                self._remove()
+            self._temporary = self._remove = None
+            _running.discard(self)
 
     def hurry(self) -> None:
         """Make `stop` wait for no client any more; confirmed messages are safe all the same."""
@@ -384,6 +436,7 @@ class Broker(Administration):
 
     def set_limits(self, limits: Limits) -> None:
         """Replace the limits. Sizes, channels and heartbeats that an open connection has negotiated stay."""
+        self._check_process()
         self._limits = limits
         if self._node is not None:
             self._node.set_limits(limits)
@@ -444,3 +497,17 @@ class Broker(Administration):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+_running: Final[weakref.WeakSet[Broker]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    inherited = list(_running)
+    _running.clear()
+    for broker in inherited:
+        broker._forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -134,6 +134,10 @@ class TlsStream(asyncio.Protocol):
             return self._context
         return self._tls.getpeercert() if name == "peercert" else self._raw.get_extra_info(name)
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let the socket have another protocol than this one."""
+        self._raw.set_protocol(protocol)
+
     def is_closing(self) -> bool:
         return self._failed or self._closing or self._raw.is_closing()
 

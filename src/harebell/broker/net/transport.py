@@ -105,6 +105,13 @@ class SocketTransport(asyncio.Protocol):
         self._node.add_connection(connection)
         self.connection, self._accepted = connection, True
 
+    def forget(self) -> int:
+        """Let nothing of the socket come to the broker any more. Returns its descriptor; -1 when it is closed."""
+        if self._transport is None:
+            return -1
+        self._transport.set_protocol(asyncio.Protocol())
+        return int(self._transport.get_extra_info("socket").fileno())
+
     @property
     def in_handshake(self) -> bool:
         """Whether TLS is not established, so that no AMQP connection exists."""
