@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harebell.protocol.v010 import Command, Control, commands as c, controls as k
+from harebell.protocol.v010 import Command, Control, commands as c, controls as k, structs as s
 from harebell.protocol.v010.domains import DetachCode, ErrorCode
 from harebell.protocol.v010.session import Session as State
 from tests.broker.v010.kit import Client, Kit, Peer, add_user
@@ -293,6 +293,30 @@ def test_bounds_in_bytes(tmp_path: Path) -> None:
     assert list(kit.sessions.detached()) == []
     again = kit.peer().session(b"s", state=client.state)
     assert again.lost
+    kit.stop()
+
+
+@pytest.mark.parametrize("how", ["tx", "dtx", "dtx, suspended", "two of dtx"])
+@pytest.mark.parametrize("size, lasts", [(2000, True), (3000, False)])
+def test_bounds_in_bytes_of_transactions(tmp_path: Path, how: str, size: int, lasts: bool) -> None:
+    """What waits for a commit counts, in every branch that the session holds."""
+    kit = Kit(tmp_path, sync=False, session_memory=10_000)
+    client = lasting(kit)
+    client.call(c.QueueDeclare("q"))
+    one, two = s.Xid(1, b"one", b""), s.Xid(1, b"two", b"")
+    client.call(c.TxSelect() if how == "tx" else c.DtxSelect())
+    if how != "tx":
+        client.call(c.DtxStart(one))
+    client.publish("q", bytes(size))
+    if how == "two of dtx":
+        client.call(c.DtxEnd(one, suspend=True))
+        client.call(c.DtxStart(two))
+    client.publish("q", bytes(size))
+    if how == "dtx, suspended":
+        client.call(c.DtxEnd(one, suspend=True))
+    assert client.exception is None
+    client.peer.lose()
+    assert bool(list(kit.sessions.detached())) == lasts
     kit.stop()
 
 

@@ -113,6 +113,11 @@ class Branch:
         """Format, transaction and branch as text; bytes that are not UTF-8 as \\xff."""
         return ":".join((str(self.xid.format), *(each.decode("utf-8", "backslashreplace") for each in self.xid[1:])))
 
+    @property
+    def size(self) -> int:
+        """The bytes of the bodies that wait for the commit."""
+        return sum(each.message.content.body_size for each in self.publications)
+
     def publish(self, message: Message, queues: tuple[Sink, ...]) -> None:
         """Let a routed message wait for the commit; it is dropped when the branch is rolled back already."""
         if self.state is BranchState.ACTIVE:

@@ -74,6 +74,12 @@ class DistributedTransactions:
         self.branch: Branch | None = None
         self._suspended: dict[Xid, Branch] = {}
 
+    @property
+    def size(self) -> int:
+        """The bytes of the bodies in the branches that the session works in, or has suspended."""
+        own = () if self.branch is None else (self.branch,)
+        return sum(branch.size for branch in (*own, *self._suspended.values()))
+
     def hold_back(self, message: Message, queues: tuple[Sink, ...]) -> bool:
         """Let a routed message wait for the commit. Returns whether the session works in a branch."""
         if self.branch is None:

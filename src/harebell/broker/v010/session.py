@@ -238,8 +238,10 @@ class Session:
     @property
     def kept_bytes(self) -> int:
         """About the bytes of memory that the session holds: what may be sent again, and what is not committed."""
-        return self.state.sending.pending_bytes + sum(
-            message.content.body_size for _, message, _ in self.transactions.publications
+        return (
+            self.state.sending.pending_bytes
+            + sum(message.content.body_size for _, message, _ in self.transactions.publications)
+            + self.dtx.size
         )
 
     # -- attachment ----------------------------------------------------------------------------------------------
