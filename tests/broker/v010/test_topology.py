@@ -288,3 +288,21 @@ def test_the_default_type_is_that_of_0_9_1(
     assert client.exception is None
     assert vhost.queues["new"].type == vhost.queues["old"].type
     assert vhost.queues["new"].arguments == vhost.queues["old"].arguments
+
+
+@pytest.mark.parametrize("acquire_mode", [0, 1], ids=["acquiring", "browsing"])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(c.QueueDelete("q", if_unused=True), 406), (c.QueueDeclare("q", durable=True, exclusive=True), 405)],
+    ids=["deletion if-unused", "exclusive declaration"],
+)
+def test_every_subscriber_uses_the_queue(kit: Kit, command: Command, code: int, acquire_mode: int) -> None:
+    """One that browses too: queue.query counts it."""
+    client, other = kit.peer().session(b"uses"), kit.peer().session(b"other")
+    client.call(c.QueueDeclare("q", durable=True))
+    client.subscribe("q", acquire_mode=acquire_mode)
+    assert other.ask(c.QueueQuery("q"), s.QueueQueryResult).subscriber_count == 1
+    other.call(command)
+    assert other.exception is not None
+    assert other.exception.error_code == code
+    assert client.attached

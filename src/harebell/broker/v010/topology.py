@@ -293,7 +293,7 @@ class Topology:
         alternate = command.alternate_exchange
         if alternate and alternate != queue.settings.orphan_exchange:
             raise NotAllowed(f"{queue} has the alternate '{queue.settings.orphan_exchange}', not '{alternate}'")
-        if command.exclusive and queue.owner is not self._session and len(queue.consumers):
+        if command.exclusive and queue.owner is not self._session and queue.everyone():
             raise ResourceLocked(f"{queue} has subscribers of other sessions")
         queue.renew_lease()
 
@@ -309,7 +309,7 @@ class Topology:
         self._session.access.delete_queue(queue.name)
         if command.if_empty and not queue.is_empty:
             raise PreconditionFailed(f"{queue} is not empty")
-        if command.if_unused and queue.consumers:
+        if command.if_unused and queue.everyone():
             raise PreconditionFailed(f"{queue} has subscribers")
         self._session.subscriptions.deletes(queue)
         self._work(number, command, self._deleting_queue(number, queue))
