@@ -19,6 +19,7 @@ QUEUES = [cast("Queue", object()), cast("Queue", object())]
 
 
 class Subscriber:
+    no_ack = False
     acked = 0
     cancelled = False
 

@@ -335,6 +335,22 @@ def test_all_that_is_acquired_is_told(
     assert queue.message_count == 20 - len(wanted)
 
 
+@EVERY_KIND
+def test_what_is_acquired_with_accept_mode_none_is_settled(client: Client, kit: Kit, kind: str) -> None:
+    """Nobody will accept it: it does not wait for that, and does not come back."""
+    fill(client, kind)
+    client.subscribe("q", acquire_mode=1, accept_mode=1)
+    numbers = [number for number, _ in client.taken()]
+    wanted = ranges(numbers[1], numbers[2])
+    assert client.ask(c.MessageAcquire(wanted), s.Acquired).transfers == ((numbers[1], numbers[2]),)
+    client.call(c.MessageRelease(wanted))  # of what is settled: passed over
+    client.peer.lose()
+    kit.settle()
+    last = kit.peer().session(b"last")
+    last.subscribe("q")
+    assert last.bodies() == [b"0", b"3"]
+
+
 def test_what_was_not_acquired_cannot_be_accepted(client: Client) -> None:
     fill(client, "transient", 1)
     client.subscribe("q", acquire_mode=1)

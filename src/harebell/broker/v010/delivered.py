@@ -24,9 +24,10 @@ _GONE: Final = cast("Given", object())  # in the place of a message that was tak
 
 
 class Taker(Protocol):
-    """The subscription of deliveries. `acked` counts those that were acknowledged."""
+    """The subscription of deliveries. `acked` counts those that were acknowledged; `no_ack`: none is waited for."""
 
     acked: int
+    no_ack: bool
     cancelled: bool
 
     def completed(self, count: int, size: int, epoch: int) -> None:

@@ -162,7 +162,8 @@ class Deliveries:
     def acquiring(self, numbers: Iterable[int], acquired: list[tuple[int, int]]) -> Work:
         """Take browsed messages out of their queues, where they are still there; their numbers are appended, in runs.
 
-        `numbers` ascend. What one answer cannot name is not taken: the client would hold it and not know.
+        With accept-mode none they are settled by that, as by Qpid's C++ broker. `numbers` ascend. What one answer has
+        no room for is not taken: the client would hold it and not know.
         """
         for number in numbers:
             follows = bool(acquired) and number == acquired[-1][1] + 1
@@ -189,7 +190,11 @@ class Deliveries:
                     acquired[-1] = (acquired[-1][0], number)
                 else:
                     acquired.append((number, number))
-                self.unsettled.insert(Delivered(number, (queue, subscription), (position,), [held]))
+                taken = Delivered(number, (queue, subscription), (position,), [held])
+                if subscription.no_ack:
+                    self.accept((taken,))
+                else:
+                    self.unsettled.insert(taken)
             yield
 
 
