@@ -153,6 +153,7 @@ def test_ages(text: str, milliseconds: int | None) -> None:
         ({"x-delayed-retry-type": "all"}, ": delayed_retry_but_no_min_defined"),
         ({"x-max-priority": 3, "x-message-group": "g"}, ": group_and_max_priority_defined"),
         ({"x-queue-type": "stream", "x-max-age": "D"}, ": invalid_max_age"),
+        ({"x-queue-type": "stream", "x-max-age": "\u0663D"}, ": invalid_max_age"),
         ({"x-queue-type": "stream", "x-max-age": 1}, ": {unacceptable_type,signedint}"),
         ({"x-queue-type": "quorum", "x-max-priority": 1}, " of queue type rabbit_quorum_queue"),
         ({"x-max-age": 1}, " of queue type rabbit_classic_queue"),

@@ -175,7 +175,7 @@ def _fairshare(arguments: Table, queue: str) -> list[int] | None:
     for name in given:
         value, level = arguments[name], name.partition("fairshare")[2]
         problem = from_(0)(value)
-        if problem is None and level and not (level[1:].isdecimal() and int(level[1:]) < levels):
+        if problem is None and level and not (level.isascii() and level[1:].isdecimal() and int(level[1:]) < levels):
             problem = f"the queue has levels 0 to {levels - 1}"
         if problem is None and shares.setdefault(level[1:], int(str(value))) != value:
             problem = "it has another value by its other name"

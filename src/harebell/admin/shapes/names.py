@@ -18,7 +18,7 @@ HASH_BYTES: Final = 9  # 12 characters
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of "127.0.0.1:5672" or "[::1]:5672"; the port is 0 for what is no such address."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal():
+    if not colon or not (port.isascii() and port.isdecimal()):
         return address, 0
     return host.strip("[]"), int(port)
 

@@ -45,7 +45,7 @@ SHARE: Final = 256  # messages per turn of a consumer
 RETENTION_MS: Final = 5_000
 """The interval at which a stream with a max-age checks for old segments."""
 
-_INTERVAL: Final = re.compile(r"(\d{1,18})([YMDhms])")
+_INTERVAL: Final = re.compile(r"([0-9]{1,18})([YMDhms])")
 _UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 

@@ -27,7 +27,7 @@ __all__ = [
 ANSWER_SECONDS: Final = 10.0
 UNITS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 LONGEST: Final = 100 * 366 * 86_400  # seconds; a timedelta and Spark's milliseconds have more, a datetime not much more
-_TIME: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
+_TIME: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
 def check_broker(url: str) -> None:

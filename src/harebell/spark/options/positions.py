@@ -24,7 +24,7 @@ Positions = Position | dict[str, Position]
 
 WORDS: Final = {"earliest": "earliest", "first": "earliest", "latest": "latest", "next": "latest", "last": "last"}
 SHOWN: Final = 20  # names of queues in an error: a pattern may have found thousands
-_SPAN: Final = re.compile(r"\d{1,9}[YMDhms]")
+_SPAN: Final = re.compile(r"[0-9]{1,9}[YMDhms]")
 
 
 def positions(name: str, text: str, queues: Collection[str], words: Collection[str] = tuple(WORDS)) -> Positions:
