@@ -101,6 +101,7 @@ class Node:
         *,
         temporary: bool = False,
         last_stop: LastStop = LastStop.KILLED,
+        before_changes: Callable[[], object] = lambda: None,
         sync: bool = True,
         limits: Limits = DEFAULT_LIMITS,
         clock: Callable[[], int] = monotonic_ms,
@@ -126,7 +127,9 @@ class Node:
         self.catalog = (
             Catalog.in_memory()
             if temporary
-            else Catalog.open(data / CATALOG, sync=sync, suspect=last_stop is LastStop.POWER_CUT)
+            else Catalog.open(
+                data / CATALOG, sync=sync, suspect=last_stop is LastStop.POWER_CUT, before_changes=before_changes
+            )
         )
         self.users = Users()
         self.logins = Logins(self.users, self.timers, lambda answer: call_soon(lambda: self._in_batch(answer)))

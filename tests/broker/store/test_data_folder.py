@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from harebell.broker.store.catalog.check import CATALOG
+from harebell.broker import Broker
+from harebell.broker.store.catalog.check import CATALOG, CatalogError
 from harebell.broker.store.data_folder import (
     BOOT_ID,
     LastStop,
@@ -49,6 +51,34 @@ def test_root_leaves_the_folder_of_another_user_alone(
     assert sorted(tmp_path.iterdir()) == before
     theirs = tmp_path / "elsewhere"
     hold_folder(tmp_path).close()
+
+
+async def test_a_refused_start_does_not_count_as_a_kill(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with Broker(port=None, data=data):
+        pass
+    catalog = (data / CATALOG).read_bytes()
+    (data / CATALOG).write_bytes(b"")
+    before = sorted(data.iterdir())
+    with pytest.raises(CatalogError, match="Nothing was changed"):
+        await Broker(port=None, data=data).start()
+    assert sorted(data.iterdir()) == before
+    (data / CATALOG).write_bytes(catalog)
+    async with Broker(port=None, data=data) as broker:
+        assert broker.node.last_stop is LastStop.CLEAN
+        assert (data / "running").exists()
+
+
+def test_the_mark_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there, and a kill counts as a power cut."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", refuse)
+        assert mark_running(tmp_path) is LastStop.CLEAN
+    assert mark_running(tmp_path) is LastStop.POWER_CUT
 
 
 def test_the_last_stop(tmp_path: Path) -> None:

@@ -37,7 +37,14 @@ from harebell.broker.operations.startup import start_node
 from harebell.broker.plugins import Plugin, Plugins
 from harebell.broker.queues.base import DecoratorFactory
 from harebell.broker.rules.parameters import Component
-from harebell.broker.store.data_folder import LastStop, hold_folder, mark_recovered, mark_running, mark_stopped
+from harebell.broker.store.data_folder import (
+    LastStop,
+    hold_folder,
+    last_stop,
+    mark_recovered,
+    mark_running,
+    mark_stopped,
+)
 from harebell.broker.v010.sessions import Sessions
 from harebell.config import DEFAULT_MECHANISMS, Limits
 from harebell.errors import InvalidArgument, LocalProtocolError
@@ -270,7 +277,8 @@ class Broker(Administration):
                 folder,
                 loop.call_soon_threadsafe,
                 temporary=temporary,
-                last_stop=LastStop.CLEAN if temporary else mark_running(folder),
+                last_stop=LastStop.CLEAN if temporary else last_stop(folder),
+                before_changes=lambda: None if temporary else mark_running(folder),
                 sync=self._sync,
                 events=self._events,
                 limits=self._limits,

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from harebell.broker.store.catalog.check import APPLICATION, CATALOG, COPY, SEAL
-from harebell.broker.store.files import shows_damage, status
+from harebell.broker.store.files import is_full, shows_damage, status
 from harebell.broker.store.private import FOLDER, close_to_others, is_open_to_others, private_opener
 from harebell.synced_files import make_folder, sync_folder
 
 __all__ = [
-    "ForeignFolder", "LastStop", "OthersFolder", "has_data", "hold_folder", "make_folders", "mark_recovered",
-    "mark_running", "mark_stopped", "shared_folder", "strangers",
+    "ForeignFolder", "LastStop", "OthersFolder", "has_data", "hold_folder", "last_stop", "make_folders",
+    "mark_recovered", "mark_running", "mark_stopped", "shared_folder", "strangers",
 ]  # fmt: skip
 
 log = logging.getLogger("harebell.broker.store")
@@ -175,15 +175,13 @@ def make_folders(folder: Path, *names: str) -> None:
         sync_folder(folder)
 
 
-def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
-    """Write that a broker runs on the folder, which it has locked. Returns how the last one stopped.
+def last_stop(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
+    """How the last broker on the folder stopped. OSError when that cannot be read.
 
-    A power cut counts until its damage is recovered (`mark_recovered`), also when later starts fail. Raises OSError
-    when the disk refuses.
+    A power cut counts until its damage is recovered (`mark_recovered`), also when later starts fail.
     """
     marker = folder / RUNNING
-    if not marker.exists() and not marker.is_symlink():
-        _write_marker(folder, _boot(boot_id))
+    if not os.path.lexists(marker):
         return LastStop.CLEAN
     try:
         before = marker.read_bytes() if marker.is_file() else b""
@@ -192,6 +190,17 @@ def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
             raise
         before = b""
     return LastStop.KILLED if before and before == _boot(boot_id).encode() else LastStop.POWER_CUT
+
+
+def mark_running(folder: Path, *, boot_id: Path = BOOT_ID) -> LastStop:
+    """Write that a broker runs on the folder, which it has locked. Returns how the last one stopped.
+
+    On a full disk the mark has no boot, so that a kill will count as a power cut. OSError when the disk refuses.
+    """
+    last = last_stop(folder, boot_id=boot_id)
+    if last is LastStop.CLEAN:
+        _write_marker(folder, _boot(boot_id))
+    return last
 
 
 def mark_recovered(folder: Path, *, boot_id: Path = BOOT_ID) -> None:
@@ -211,10 +220,18 @@ def _write_marker(folder: Path, boot: str) -> None:
     marker = folder / RUNNING
     if marker.is_symlink() or (marker.exists() and not marker.is_file()):  # not ours: it is moved out of the way
         marker.rename(folder / f"{RUNNING}.{secrets.token_hex(4)}")
-    with open(folder / RUNNING, "w", opener=private_opener) as file:
-        file.write(boot)
-        file.flush()
-        os.fsync(file.fileno())
+    descriptor = private_opener(str(marker), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        try:
+            length = os.pwrite(descriptor, boot.encode(), 0)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            length = 0
+        os.ftruncate(descriptor, length)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     sync_folder(folder)
 
 

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Damage", "Files", "read_all", "remove", "shows_damage", "status", "write_all"]
+__all__ = ["Damage", "Files", "is_full", "read_all", "remove", "shows_damage", "status", "write_all"]
 
 _READ: Final = 8 * 1024 * 1024
 # Nothing is there, something else than a file is there, a link leads nowhere, or the disk has lost what is there.
@@ -68,6 +68,11 @@ def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> N
 def shows_damage(error: OSError) -> bool:
     """Whether the error says that the file itself is damaged or gone. One without a number is of its contents."""
     return error.errno is None or error.errno in _DAMAGE
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the error says that there is no room on the disk."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def status(path: Path) -> os.stat_result | None:

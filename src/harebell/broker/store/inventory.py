@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from harebell.broker.store.files import shows_damage, status
+from harebell.broker.store.files import is_full, shows_damage, status, write_all
 from harebell.broker.store.private import FILE, private_opener
 
 __all__ = ["INVENTORY", "RECORDS", "Inventory", "Missing", "missing_files", "sizes_of_records"]
@@ -158,10 +158,30 @@ class Inventory:
                             yield name, size
 
     def _replace(self, lines: Iterator[str]) -> None:
-        new = self._data / (INVENTORY + ".new")
-        with open(new, "w", opener=private_opener) as file:
-            file.writelines(lines)
+        new, text = self._data / (INVENTORY + ".new"), "".join(lines).encode()
         path = self._data / INVENTORY
+        try:
+            with open(new, "wb", buffering=0, opener=private_opener) as file:
+                write_all(os, file.fileno(), text, 0)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            if not is_full(error) or not path.is_file():
+                raise
+            _overwrite(path, text)
+            return
         if path.is_dir() and not path.is_symlink():  # not ours: it is moved out of the way
             path.rename(self._data / f"{INVENTORY}.{secrets.token_hex(4)}")
         new.rename(path)
+
+
+def _overwrite(path: Path, text: bytes) -> None:
+    """Write into the room that the file has already. Lines that find none are left out: those files are not missed."""
+    with path.open("r+b", buffering=0) as file:
+        size = 0
+        try:
+            while size < len(text):
+                size += os.pwrite(file.fileno(), text[size:], size)
+        except OSError as error:
+            if not is_full(error):
+                raise
+        os.ftruncate(file.fileno(), text.rfind(b"\n", 0, size) + 1)

@@ -26,6 +26,7 @@ from harebell.broker.store.catalog.check import (
     check_catalog,
     inspect_catalog,
     message_folders,
+    read_only,
     sealed_by,
 )  # fmt: skip
 from harebell.broker.store.catalog.seal import SealFile, seal_if_whole
@@ -101,7 +102,7 @@ def _copy(source: Path, target: Path, generation: int) -> None:
     make_private(target)
     with (
         catalog_errors(source),
-        closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as old,
+        closing(read_only(source)) as old,
         closing(sqlite3.connect(target, isolation_level=None)) as new,
     ):
         old.backup(new)

@@ -28,11 +28,13 @@ from typing import Any, Final, TypeAlias
 from harebell.broker.store.catalog.check import (
     APPLICATION,
     COPY,
+    NO_ROOM_FOR_INDEX,
     SCHEMA,
     SEAL,
     CatalogError,
     catalog_errors as _errors,
     check_catalog,
+    read_only,
     sealed_by,
 )  # fmt: skip
 from harebell.broker.store.catalog.json_values import decode_value, encode_value
@@ -175,19 +177,27 @@ class Catalog:
         return cls(Path(":memory:"), connection)
 
     @classmethod
-    def open(cls, path: Path, *, sync: bool = True, suspect: bool = False) -> Catalog:
+    def open(
+        cls,
+        path: Path,
+        *,
+        sync: bool = True,
+        suspect: bool = False,
+        before_changes: Callable[[], object] = lambda: None,
+    ) -> Catalog:
         """Open the catalog in that file, or create it. Raises CatalogError unless it is certainly whole and the newest.
 
         `sync` False: `commit` does not wait for the disk. `suspect`: the machine stopped with the last broker.
+        `before_changes` is called when nothing has been changed, and the start is not refused.
         """
         copied = check_catalog(path, suspect=suspect)
+        before_changes()
         if not path.exists():
             create_catalog(path)
         with _errors(path):
-            connection = sqlite3.connect(path, isolation_level=None)
+            connection = _connect(path, "NORMAL")
             try:
                 connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'OFF'}")
-                connection.execute("PRAGMA journal_mode=WAL")
                 _migrate(connection)
                 seal = replace(sealed_by(connection), synced=sync)
                 file = SealFile(path.with_name(SEAL))
@@ -479,6 +489,24 @@ class Catalog:
         )
 
 
+def _connect(path: Path, locking_mode: str) -> sqlite3.Connection:
+    """Connect with a journal. EXCLUSIVE keeps its index in memory, for a disk without room for the file of it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA locking_mode={locking_mode}")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.Error as error:
+        connection.close()
+        if getattr(error, "sqlite_errorname", "") != NO_ROOM_FOR_INDEX or locking_mode == "EXCLUSIVE":
+            raise
+        return _connect(path, "EXCLUSIVE")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _ordered(value: object) -> object:
     """A table as a key: tables that differ only in the order of their fields have the same key."""
     return dict(sorted(value.items())) if isinstance(value, dict) else value
@@ -486,7 +514,7 @@ def _ordered(value: object) -> object:
 
 def read_contents(path: Path) -> Contents:
     """The contents of a catalog, which is not changed and need not be the newest. CatalogError if it cannot be read."""
-    with _errors(path), closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+    with _errors(path), closing(read_only(path)) as connection:
         return Catalog(path, connection).load()
 
 

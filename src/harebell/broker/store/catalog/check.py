@@ -27,8 +27,8 @@ from harebell.broker.store.catalog.seal import Seal, digest_of, read_seal
 from harebell.broker.store.files import shows_damage, status
 
 __all__ = [
-    "APPLICATION", "CATALOG", "COPY", "MESSAGES", "SCHEMA", "SEAL", "CatalogError", "Inspection", "catalog_errors",
-    "check_catalog", "inspect_catalog", "message_folders", "sealed_by",
+    "APPLICATION", "CATALOG", "COPY", "MESSAGES", "NO_ROOM_FOR_INDEX", "SCHEMA", "SEAL", "CatalogError", "Inspection",
+    "catalog_errors", "check_catalog", "inspect_catalog", "message_folders", "read_only", "sealed_by",
 ]  # fmt: skip
 
 SCHEMA: Final = 5
@@ -39,6 +39,7 @@ SEAL: Final = "catalog.seal"  # beside the catalog: see `seal`
 COPY: Final = "catalog.good"  # beside it too: a copy of the catalog that was whole when it was written
 MESSAGES: Final = ("queues", "streams", "delays")
 
+NO_ROOM_FOR_INDEX: Final = "SQLITE_IOERR_SHMSIZE"  # SQLite's name of it: catalog.sqlite-shm cannot be made
 _SUFFIXES: Final = ("", "-wal", "-shm", "-journal")  # of the files that SQLite opens for one catalog
 # SQLite's errors that a damaged file explains; CANTOPEN is a folder or a lost link, once `_try_to_open` has passed.
 _DAMAGE: Final = (
@@ -49,6 +50,7 @@ _DAMAGE: Final = (
 _NUMBERS: Final = {
     "SQLITE_BUSY": errno.EBUSY, "SQLITE_LOCKED": errno.EBUSY, "SQLITE_FULL": errno.ENOSPC, "SQLITE_NOMEM": errno.ENOMEM,
     "SQLITE_IOERR_NOMEM": errno.ENOMEM, "SQLITE_PERM": errno.EACCES, "SQLITE_READONLY": errno.EACCES,
+    NO_ROOM_FOR_INDEX: errno.ENOSPC,
 }  # fmt: skip
 
 log = logging.getLogger("harebell.broker.store")
@@ -64,7 +66,8 @@ def catalog_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        number = errno.ENOSPC if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL" else errno.EIO
+        full = getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", NO_ROOM_FOR_INDEX)
+        number = errno.ENOSPC if full else errno.EIO
         raise CatalogError(number, f"the catalog cannot be used: {error}", str(path)) from error
 
 
@@ -101,7 +104,7 @@ def inspect_catalog(path: Path) -> Inspection:
         return Inspection(path, "it is empty")
     _try_to_open(path.resolve() if path.is_symlink() else path)
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(read_only(path)) as connection:
             return _inspect(path, connection)
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"  # without one, it is a text of the module's
@@ -111,6 +114,14 @@ def inspect_catalog(path: Path) -> Inspection:
         return Inspection(path, f"it cannot be read: {error}")
     except (UnicodeDecodeError, OverflowError) as error:
         return Inspection(path, f"it cannot be read: {error}")
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing. Where there is no journal to read, it needs no files beside the catalog."""
+    path = path.resolve()
+    journals = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
+    alone = all(not os.path.lexists(each) or (each.is_file() and not each.stat().st_size) for each in journals)
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro{'&immutable=1' if alone else ''}", uri=True)
 
 
 def _try_to_open(path: Path) -> None:
