@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,15 @@ def test_nothing_is_printed_another_way() -> None:
             assert not re.search(r"(?<![\w.])print\(|stdout\.write|stderr\.write", text), f"{path}: use say"
         if name != "terminal/consoles.py":
             assert not re.search(r"(?<!\w)Console\(", text), f"{path}: use new_console"
+
+
+def test_closed_standard_descriptors_lead_nowhere() -> None:
+    code = (
+        "import os\nfor each in (0, 1, 2): os.close(each)\n"
+        "from harebell.cli.terminal.output import standard_streams\n"
+        "with standard_streams('harebell'):\n"
+        "    file = os.open('/', os.O_RDONLY)\n"
+        "    ends = [os.fstat(each).st_rdev == os.stat(os.devnull).st_rdev for each in (0, 1, 2)]\n"
+        "os._exit(0 if all(ends) and file > 2 else 3)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -98,8 +98,12 @@ class OutputFailed(Exception):
 def standard_streams(command: str) -> Iterator[None]:
     """In the block, what fails on standard output is an OutputFailed; after it, the process has ended in that case.
 
-    What fails on standard error is dropped: there is no place left to report it.
+    What fails on standard error is dropped: there is no place left to report it. Standard descriptors that were closed
+    when the process began lead nowhere: files and sockets would get their numbers, and libraries write to these.
     """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
     out, error = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast("TextIO", _Output(out)), cast("TextIO", _Errors(error))
     try:
