@@ -50,6 +50,11 @@ def answer(status: int, body: bytes) -> bytes:
     (b"", NoAnswer, "closed the connection without an answer"),
     (answer(401, b""), Denied, "the login failed; is the password in --url"),
     (answer(401, b'{"error":"x","reason":"Not administrator user"}'), Denied, "harebell users set-tags"),
+    (
+        answer(403, b'{"reason":"ACCESS_REFUSED - access to queue \'q\' refused for user \'u\'"}'),
+        Denied, "`harebell permissions set` gives permissions$",
+    ),
+    (answer(403, b'{"reason":"ACCESS_REFUSED - queue name \'amq.q\' is reserved"}'), Denied, "'amq.q' is reserved$"),
     (answer(429, b'{"reason":"Too many logins wait"}'), Denied, "takes no login now: Too many"),
     (answer(404, b'{"reason":"no\\nqueue"}'), Missing, "^no queue$"),
     (answer(404, b'{"error":"Object Not Found","reason":"Not Found"}'), Missing, "has no queues/a/b"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harebell.testing.rabbitmq import free_ports
 from tests.admin.kit import CERTIFICATE, KEY, Api
 from tests.cli.command import environment
 
@@ -53,8 +54,8 @@ def refused(*arguments: str | Path, code: str = "", **changes: str) -> str:
     """The error of a broker that does not start."""
     run = ["-c", code] if code else ["-m", "harebell"]
     done = subprocess.run(
-        [sys.executable, *run, "serve", "--port", "0", *map(str, arguments)],
-        env=environment(**changes), capture_output=True, text=True, timeout=300, check=False,
+        [sys.executable, *run, "serve", *map(str, arguments)],
+        env=environment(**{"HAREBELL_PORT": "0", **changes}), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     return done.stderr
@@ -110,7 +111,13 @@ def taken() -> Iterator[int]:
 def test_a_port_that_is_taken_is_an_error_where_it_was_asked_for(tmp_path: Path, taken: int) -> None:
     error = refused("--data", tmp_path, "--management", "--management-port", str(taken))
     assert f"port {taken} of 127.0.0.1 is taken" in error
-    assert f"--management-port {taken + 1}" in error
+    assert "give another port with --management-port; 0 takes a free one" in error
+
+
+def test_a_port_that_is_the_brokers_own(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    error = refused("--data", tmp_path, "--management", "--port", str(port), "--management-port", str(port))
+    assert f"port {port} of 127.0.0.1 is this broker's own --port: give another port with --management-port" in error
 
 
 def test_a_default_port_that_is_taken_leaves_the_broker_alone(tmp_path: Path, taken: int) -> None:

@@ -189,6 +189,8 @@ class HttpApi:
 def _remedy(reason: str) -> str:
     if reason in ("", "Login failed"):
         return "; is the password in --url, HAREBELL_HTTP_URL or HAREBELL_URL right?"
+    if "ACCESS_REFUSED" in reason and " refused for user " not in reason:
+        return ""  # it is refused to every user, and the reason says why: a name with a reserved prefix
     if "ACCESS_REFUSED" in reason or "access" in reason:
         return "; `harebell permissions set` gives permissions"
     return "; an administrator gives rights with `harebell users set-tags`"

@@ -48,7 +48,8 @@ async def start_management(settings: Settings, broker: Broker) -> Management | N
         await management.start()
     except ListenError as error:
         option = "management-tls-port" if error.port == config.management_tls_port else "management-port"
-        text = explain_listening(error, f"--{option}")
+        own = {"--port": broker.port, "--tls-port": None if broker.tls is None else broker.tls_port}
+        text = explain_listening(error, f"--{option}", {flag: port for flag, port in own.items() if port is not None})
         if asked:
             raise Unusable(text) from error
         log.warning("no HTTP API: %s; --no-management does without it", text)

@@ -271,7 +271,7 @@ def stored(node: Node) -> str:
 def explain(error: OSError, folder: Path, tls_port: int = 0) -> str:
     """The error line for a broker that could not start."""
     if isinstance(error, ListenError):
-        return explain_listening(error, "--tls-port" if tls_port and error.port == tls_port else "--port")
+        return explain_listening(error, "--tls-port" if tls_port and error.port == tls_port else "--port", {})
     if isinstance(error, ForeignFolder):
         return f"{folder} is no data folder of a broker: {error.strerror}: name an empty or a new one with --data"
     if isinstance(error, OthersFolder):
