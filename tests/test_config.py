@@ -213,3 +213,9 @@ def test_shown() -> None:
     assert [shown(value) for value in values] == [
         "none", "true", "5", "2kB", "50MB", "16MiB", "0.6", "A,B", "/x", "1025"
     ]  # fmt: skip
+
+
+def test_a_file_that_begins_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "harebell.toml"
+    file.write_bytes(b"\xef\xbb\xbfport = 7\n")
+    assert load({}, {}, file).config.port == 7

@@ -522,7 +522,7 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str] = os.environ, f
 
 def _read_file(path: Path) -> dict[str, object]:
     try:
-        keys = tomllib.loads(path.read_text("utf-8"))
+        keys = tomllib.loads(path.read_text("utf-8-sig"))  # editors of Windows begin a file with a mark
     except OSError as error:
         raise InvalidArgument(f"configuration file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # TOMLDecodeError or UnicodeDecodeError
