@@ -35,7 +35,10 @@ class Bodies:
     async def read(self, headers: Mapping[str, str], receive: Receive, most: int) -> bytes:
         """The body, of at most so many bytes. Raises Refused, and Left."""
         announced = headers.get("content-length", "0")
-        length = most if "transfer-encoding" in headers else int(announced) if announced.isascii() and announced.isdecimal() else 0
+        if "transfer-encoding" in headers:
+            length = most
+        else:
+            length = int(announced) if announced.isascii() and announced.isdecimal() else 0
         if length > most:
             raise _too_long(most)
         if self._bytes + length > MOST_BYTES:
