@@ -228,10 +228,10 @@ def test_tls_and_a_certificate_that_is_replaced(tmp_path: Path) -> None:
         with connect(f"{url}?cacertfile={FIRST / 'certificate.pem'}") as connection:
             shutil.copy(SECOND / "server.pem", tmp_path / "cert.pem")
             process.send_signal(signal.SIGHUP)
-            assert "the certificate that was in use stays" in log_line(process, "SIGHUP")
+            assert log_line(process, "the certificate that was in use stays")
             shutil.copy(SECOND / "server-key.pem", tmp_path / "key.pem")
             process.send_signal(signal.SIGHUP)
-            assert "certificate read again" in log_line(process, "SIGHUP")
+            assert log_line(process, "certificate read again")
             connect(f"{url}?cacertfile={SECOND / 'server.pem'}").close()
             with pytest.raises(ConnectionLost, match="CERTIFICATE_VERIFY_FAILED"):
                 connect(f"{url}?cacertfile={FIRST / 'certificate.pem'}")

@@ -65,7 +65,7 @@ def test_an_error_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_is_printed_another_way() -> None:
     for path in COMMANDS.rglob("*.py"):
         text, name = path.read_text(), path.relative_to(COMMANDS).as_posix()
-        if name != "terminal/output.py":
+        if name not in ("terminal/output.py", "entry.py"):  # `entry` loads nothing
             assert not re.search(r"(?<![\w.])print\(|stdout\.write|stderr\.write", text), f"{path}: use say"
         if name != "terminal/consoles.py":
             assert not re.search(r"(?<!\w)Console\(", text), f"{path}: use new_console"
