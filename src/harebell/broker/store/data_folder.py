@@ -128,7 +128,7 @@ def hold_folder(folder: Path) -> TextIO:
 
     Raises OSError when it cannot be used, BlockingIOError when another broker uses it. ForeignFolder, before anything
     is changed, when it belongs to something else: it would be closed to that too. OthersFolder, likewise, for root when
-    the catalog there is another user's, or without one the folder.
+    the catalog there, or without one the folder, is another user's of this machine.
     """
     _refuse_root(folder)
     if names := strangers(folder):
@@ -161,7 +161,7 @@ def _refuse_root(folder: Path) -> None:
     try:
         user = pwd.getpwuid(found.st_uid).pw_name
     except KeyError:
-        user = f"'#{found.st_uid}'"
+        return  # of another machine, whose folder this container has: no such user runs a broker here
     text = f"it belongs to user {user}, who could not read what root writes there: use `sudo -u {user} harebell ...`"
     raise OthersFolder(errno.EPERM, text, os.fspath(folder))
 
