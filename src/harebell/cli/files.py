@@ -1,4 +1,4 @@
-"""The files that a user names for a command to write.
+"""The files that a user names for a command to read or write.
 
 A file that cannot be written whole stays as it was: on a full disk an old export is worth more than half of a new one.
 """
@@ -12,9 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["write_file"]
+__all__ = ["why_unread", "write_file"]
 
 BEGINNING: Final = 40  # characters of the file's name in that of the temporary one: a name has at most 255 bytes
+
+
+def why_unread(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file was not read, in words that leave out its name."""
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
 
 
 def write_file(path: Path | str, text: str, *, private: bool = False) -> None:

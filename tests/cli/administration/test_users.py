@@ -69,7 +69,10 @@ def test_names_are_shown_as_they_are(run: Command) -> None:
         (("add", "guest", "--no-password"), "user 'guest' is there already"),
         (("add", "x", "--no-password", "--password-file", "-"), "say two things"),
         (("add", "x", "--password-file", "-", "--hashing-algorithm", "md5"), "hashing algorithm 'md5' is not one of"),
-        (("add", "x", "--password-file", "/nonesuch"), "--password-file /nonesuch cannot be read"),
+        (
+            ("add", "x", "--password-file", "/nonesuch"),
+            "--password-file /nonesuch cannot be read: No such file or directory",
+        ),
         (("add", "x"), "there is no terminal to ask for a password"),
         (("delete", "nobody"), "no user 'nobody'"),
         (("delete", "guest"), "log in as another to delete it"),

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harebell.cli.administration.requests import Target, ask
-from harebell.cli.files import write_file
+from harebell.cli.files import why_unread, write_file
 from harebell.cli.terminal.output import say, say_json
 from harebell.cli.validators import file_name
 from harebell.errors import InvalidArgument
@@ -62,7 +62,7 @@ def import_(
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_bytes()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{file} cannot be read: {error}") from error
+        raise InvalidArgument(f"{file} cannot be read: {why_unread(error)}") from error
     try:
         parse_definitions(text, vhost=vhost)  # a file with errors is refused here, before anything is sent
     except InvalidArgument as error:

@@ -25,6 +25,7 @@ from harebell.broker.auth.passwords import SCRYPT
 from harebell.broker.auth.users import SCRAM_KEYS, make_user
 from harebell.broker.plugins import Plugin
 from harebell.cli.administration.over_http import ask_over_http
+from harebell.cli.files import why_unread
 from harebell.cli.http_api.failures import Missing, RequestFailed, missing
 from harebell.cli.http_api.target import CaFile, HttpTarget, connect_to
 from harebell.cli.listing import View, show_rows
@@ -251,7 +252,7 @@ def _read_password(name: str, file: str | None) -> str:
                 return _line(sys.stdin.readline(), "standard input")
             return _line(Path(file).read_text(encoding="utf-8"), file)
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"--password-file {file} cannot be read: {error}") from error
+            raise InvalidArgument(f"--password-file {file} cannot be read: {why_unread(error)}") from error
     if not _at_terminal():
         raise InvalidArgument("there is no terminal to ask for a password: give --password-file FILE, or - for a pipe")
     password = _asked(f"Password of {name}: ")

@@ -20,7 +20,7 @@ from harebell.cli.ctl.call import (
     json_of,
     need_vhost,
 )
-from harebell.cli.files import write_file
+from harebell.cli.files import why_unread, write_file
 from harebell.cli.http_api.client import HttpApi
 from harebell.cli.http_api.failures import Denied, Missing
 from harebell.cli.terminal.output import say_json
@@ -280,7 +280,7 @@ def import_definitions(call: Call, *file: str) -> int:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Failed(f"{name} cannot be read: {error}", 66) from error
+        raise Failed(f"{name} cannot be read: {why_unread(error)}", 66) from error
     call.api.post("definitions", body=json_of(text))
     return 0
 
