@@ -44,7 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         ),
         (["replay", "box", "--header", "x"], "harebell: --header takes NAME=VALUE, not 'x'\n"),
         (["replay", "box", "--speed", "fast"], "harebell: --speed takes a number such as 10x, not 'fast'\n"),
-        (["replay", "box", "--speed", "0x"], "harebell: speed is 0.0, and must be more than 0\n"),
+        (["replay", "box", "--speed", "0x"], "harebell: speed is 0.0, and must be a number of more than 0\n"),
         (
             ["replay", "box", "--speed", "1x", "--rate", "5"],
             "harebell: a replay goes at a rate or at a speed, not both\n",
