@@ -127,7 +127,7 @@ def test_a_wrong_type_spoils_its_row_alone(kind: DataType, text: str, reason: st
         (b"[1]", "Expected `object`, got `array`"),
         (b'{"a":1}{"a":2}', "not JSON: JSON is malformed: trailing characters (byte 8)"),
         (b'{"a":NaN}', "not JSON: JSON is malformed: invalid character (byte 5)"),
-        (b'{"b":"\xff"}', "not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (b'{"b":"\xff"}', "not JSON: it is not UTF-8"),
         (b'{"c":' + b"[" * 1_000_000, "not JSON: nested too deep"),  # Python 3.14 counts no calls, but the stack
     ],
 )

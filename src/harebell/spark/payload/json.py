@@ -43,7 +43,7 @@ class JsonDecoder:
                 reasons[row] = "not JSON: nested too deep"
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 records.append(None)
-                reasons[row] = f"not JSON: {error}"
+                reasons[row] = f"not JSON: {error if _is_text(body) else 'it is not UTF-8'}"
         return fitting(records, self._arrow, attribute, reasons)
 
 
@@ -63,3 +63,12 @@ def utf8_bodies(content: Content) -> list[bytes | None]:
             bodies[row] = None
             content.reasons[row] = str(error)
     return bodies
+
+
+def _is_text(body: bytes | memoryview) -> bool:
+    """Whether a body is UTF-8: for one that is not, msgspec's words are other ones in each version."""
+    try:
+        str(body, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -201,7 +201,7 @@ def test_what_cannot_be_archived(broker: Broker, tmp_path: Path) -> None:
         refused(broker, path)
     with pytest.raises(InvalidArgument, match="named twice"):
         refused(broker, path, queue, queue)
-    with pytest.raises(InvalidArgument, match="not the name of one queue"):
+    with pytest.raises(NotFound, match="name several queues as several arguments"):
         refused(broker, path, f"{queue},{queue}2")
     with pytest.raises(InvalidArgument, match="key_words is -1"):
         refused(broker, path, queue, key_words=-1)
