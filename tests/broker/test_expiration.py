@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.broker.expiration import MAX_EXPIRATION, milliseconds_of
+from harebell.broker.expiration import milliseconds_of
+from harebell.defaults import MAX_TIME
 from harebell.errors import PreconditionFailed
 
 
 @pytest.mark.parametrize(
     "text, number",
-    [("0", 0), ("60000", 60_000), ("+5", 5), ("-0", 0), ("007", 7), (str(MAX_EXPIRATION), MAX_EXPIRATION)],
+    [("0", 0), ("60000", 60_000), ("+5", 5), ("-0", 0), ("007", 7), (str(MAX_TIME), MAX_TIME)],
 )
 def test_allowed(text: str, number: int) -> None:
     assert milliseconds_of(text) == number
@@ -27,7 +28,7 @@ def test_allowed(text: str, number: int) -> None:
         ("5 s", '{leftover_string," s"}'),
         ('5"\\', '{leftover_string,"\\"\\\\"}'),
         ("1.5", '{leftover_string,".5"}'),
-        (str(MAX_EXPIRATION + 1), f"{{value_too_large,{MAX_EXPIRATION + 1}}}"),
+        (str(MAX_TIME + 1), f"{{value_too_large,{MAX_TIME + 1}}}"),
         ("9" * 40, f"{{value_too_large,{'9' * 40}}}"),
     ],
 )

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import REFUSED
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 
-COMMON = """
+COMMON = f"""{REFUSED}
 import asyncio, atexit, gc, logging, os, sys
 from pathlib import Path
 import harebell
-from harebell import errors
 from harebell.broker import Broker
 from harebell.config import Limits
 from harebell.testing import EmbeddedBroker
@@ -42,14 +43,6 @@ def living_child():
     os.close(begun)
     os.read(ready, 1)  # the child has let go of what it inherited
     return pid, writer
-
-def refused(call):
-    try:
-        call()
-    except errors.LocalProtocolError as error:
-        assert "before a fork" in str(error), error
-    else:
-        raise AssertionError(f"{call} was not refused")
 """
 
 LEFT = """
@@ -89,13 +82,7 @@ async def child(broker):
         lambda: broker.add_decorator(lambda queue: None), lambda: broker.set_policy("p", ".*", {}),
     ):
         refused(call)
-    for call in (broker.start, broker.open_socket, broker.wait_failed, broker.reload_tls):
-        try:
-            await call()
-        except errors.LocalProtocolError as error:
-            assert "before a fork" in str(error), error
-        else:
-            raise AssertionError(f"{call} was not refused")
+    await refused_awaiting(broker.start, broker.open_socket, broker.wait_failed, broker.reload_tls)
     await broker.stop()
     await broker.stop()
     async with harebell.connect(broker.url, recovery=None) as connection:  # the parent's, who serves it
@@ -126,6 +113,8 @@ async def main():
         await harebell.connect(f"amqp://guest:guest@127.0.0.1:{broker.port}/")
     except errors.ConnectionLost as error:
         assert "cannot be reached" in str(error), error
+    else:
+        raise AssertionError("somebody listens on the port of a broker that is stopped")
     assert await silent_reader.read() == b""
     silent.close()
     await broker.start()

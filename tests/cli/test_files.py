@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -70,6 +71,29 @@ def test_what_is_no_file_of_a_disk_is_written_to(tmp_path: Path) -> None:
         assert pipe.read() == "through a pipe"
     write_file(os.devnull, "nowhere")
     assert not Path(os.devnull).is_file()
+
+
+@pytest.mark.parametrize("step, number", [("os.open", errno.EACCES), ("pathlib.Path.replace", errno.EBUSY)])
+@pytest.mark.parametrize("private", [False, True])
+def test_a_file_in_whose_place_no_other_can_be_put_is_written_to(
+    step: str, number: int, private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder may not be written; or it is a mount of its own, as a container has them."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    file = tmp_path / "file"
+    file.write_text("older, and longer")
+    file.chmod(0o644)
+    monkeypatch.setattr(step, refuse)
+    write_file(file, "newer", private=private)
+    monkeypatch.undo()
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "newer")]
+    assert stat.S_IMODE(file.stat().st_mode) == (0o600 if private else 0o644)
+    monkeypatch.setattr(step, refuse)
+    with pytest.raises(OSError):
+        write_file(tmp_path / "another", "new")
 
 
 def test_a_file_that_may_not_be_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from harebell.defaults import MAX_TIME
 from harebell.errors import PreconditionFailed
 
-__all__ = ["MAX_EXPIRATION", "milliseconds_of"]
-
-MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, RabbitMQ's limit
+__all__ = ["milliseconds_of"]
 
 
 def milliseconds_of(expiration: str) -> int:
     """An expiration property in milliseconds. PreconditionFailed, with RabbitMQ's text, for an invalid one."""
-    if expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_EXPIRATION:
+    if expiration.isascii() and expiration.isdecimal() and int(expiration) <= MAX_TIME:
         return int(expiration)
     digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration
     number = ""
@@ -29,7 +26,7 @@ def milliseconds_of(expiration: str) -> int:
         problem = f'{{leftover_string,"{quoted}"}}'
     else:
         value = -int(number) if expiration[0] == "-" else int(number)
-        if 0 <= value <= MAX_EXPIRATION:
+        if 0 <= value <= MAX_TIME:
             return value
         problem = f"{{{'value_negative' if value < 0 else 'value_too_large'},{value}}}"
     raise PreconditionFailed(f"invalid expiration '{expiration}': {problem}")

@@ -14,6 +14,7 @@ from typing import Final
 
 __all__ = ["why_unread", "write_file"]
 
+IN_PLACE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)  # of a folder, or of a mount
 BEGINNING: Final = 40  # characters of the file's name in that of the temporary one: a name has at most 255 bytes
 
 
@@ -26,19 +27,39 @@ def write_file(path: Path | str, text: str, *, private: bool = False) -> None:
     """Write the text, in UTF-8, as the content of the file, in place of an older one. OSError when that fails.
 
     An older file keeps its owner and its permissions; with `private` the file is for its owner alone. What is no file
-    of a disk, such as a pipe or /dev/null, is written to.
+    of a disk, such as a pipe or /dev/null, is written to; and so is a file in whose place no other can be put, because
+    its folder may not be written or it is a mount of its own.
     """
     path = Path(path)
     try:
         older = path.stat()
     except FileNotFoundError:
         older = None
-    if older is not None and not stat.S_ISREG(older.st_mode):
-        with path.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
+    if older is None:
+        _write_beside(path, text, None, private=private)
         return
-    if older is not None and not os.access(path, os.W_OK):  # a new name in its place would need no such permission
+    if not stat.S_ISREG(older.st_mode):
+        _write_into(path, text)
+        return
+    if not os.access(path, os.W_OK):  # a new name in its place would need no such permission
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    try:
+        _write_beside(path, text, older, private=private)
+    except OSError as error:
+        if error.errno not in IN_PLACE:
+            raise
+        if private:
+            path.chmod(0o600)
+        _write_into(path, text)
+
+
+def _write_into(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+def _write_beside(path: Path, text: str, older: os.stat_result | None, *, private: bool) -> None:
+    """Write a new file, and put it in the place of the older one."""
     place = Path(os.path.realpath(path))  # a link stays; the file behind it is replaced
     temporary = place.with_name(f".{place.name[:BEGINNING]}.{os.getpid()}.tmp")
     mode = 0o666 if older is None and not private else 0o600

@@ -27,6 +27,7 @@ from dataclasses import dataclass, fields
 from re import ASCII, compile as pattern
 from typing import Final, Literal, NamedTuple, cast, get_args
 
+from harebell.defaults import MAX_TIME
 from harebell.errors import PreconditionFailed
 from harebell.routing.argument_checks import Check, boolean, from_, header_name, integer, one_of, string
 from harebell.routing.equivalence import check_arguments
@@ -37,7 +38,6 @@ __all__ = [
     "ARGUMENTS",
     "COMPARED_QUEUE_ARGUMENTS",
     "MAX_PRIORITY",
-    "MAX_TIME",
     "OVERFLOWS",
     "Argument",
     "Overflow",
@@ -56,9 +56,6 @@ Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx", "drop-lo
 
 OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
 """What a queue does with messages beyond its limit. RabbitMQ has all but the last two."""
-
-MAX_TIME: Final = 315_360_000_000
-"""Ten years in milliseconds: the longest TTL and lease that RabbitMQ takes."""
 
 MAX_PRIORITY: Final = 255
 

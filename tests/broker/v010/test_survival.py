@@ -339,7 +339,41 @@ STEPS = st.one_of(
 )
 
 
-class Model:
+class Survivor:
+    """A session, and what may happen to its connection and its broker."""
+
+    node: DiskKit
+    client: Client
+
+    def happen(self, act: str, value: Any = "") -> None:
+        node = self.node
+        match act:
+            case "sync":
+                node.commit.run()
+                node.settle()
+            case "wait":
+                node.sync()
+                node.settle()
+            case "lose":
+                self.client.peer.lose()
+                self.come_back()
+            case "kill" | "power":
+                node.restart(value if act == "power" else None)
+                self.come_back()
+            case "stop":
+                node.stop()
+                self.come_back()
+            case "die":
+                node.disk.die(value)
+
+    def come_back(self) -> None:
+        self.client = again(self.node, self.client)
+        if not self.client.state.has_state:
+            self.node.sync()  # else it is not told what is expected, and has its connection until then
+            self.node.settle()
+
+
+class Model(Survivor):
     """`unsure` are messages whose publication was not complete at a power cut.
 
     They may come twice, if the first one was taken before it was on disk, and behind others, because some were on disk
@@ -365,7 +399,7 @@ class Model:
         self.told: set[bytes] = set()
 
     def play(self, act: str, value: Any) -> None:
-        node, client = self.node, self.client
+        client = self.client
         match act:
             case "publish":
                 body = b"%d" % next(self.numbers)
@@ -375,27 +409,10 @@ class Model:
                 publish(client, body, *("", "all") if value == "all" else (value,))
             case "take":
                 self.take(value)
-            case "sync":
-                node.commit.run()
-                node.settle()
-            case "wait":
-                node.sync()
-                node.settle()
-            case "lose":
-                client.peer.lose()
-                self.come_back()
-            case "kill":
-                node.restart(None)
-                self.come_back()
-            case "power":
-                self.unsure |= self.incomplete
-                node.restart(value)
-                self.come_back()
-            case "stop":
-                node.stop()
-                self.come_back()
-            case "die":
-                node.disk.die(value)
+            case _:
+                if act == "power":
+                    self.unsure |= self.incomplete
+                self.happen(act, value)
 
     def take(self, queue: str) -> None:
         self.node.client.send(1, m.BasicGet(queue, no_ack=True))
@@ -412,10 +429,7 @@ class Model:
     def come_back(self) -> None:
         self.node.disk.heal()
         incomplete = self.incomplete
-        self.client = again(self.node, self.client)
-        if not self.client.state.has_state:
-            self.node.sync()  # else it is not told what is expected, and has its connection until then
-            self.node.settle()
+        super().come_back()
         if self.client.lost:
             assert not self.first
             assert len(incomplete) == len(self.commands)
@@ -470,7 +484,7 @@ def test_every_message_once_whatever_happens_to_the_broker(
 # -- another: commands that undo something among the publications
 
 
-class UndoingModel:
+class UndoingModel(Survivor):
     """The queue `a`: which bodies must, may and must not be there. A command whose outcome the client is not told of,
     because the session was lost, may have been executed.
     """
@@ -486,7 +500,7 @@ class UndoingModel:
         self.numbers: list[tuple[int, bytes | None]] = []  # commands of the session, and what they published
 
     def play(self, act: str) -> None:
-        node, client = self.node, self.client
+        client = self.client
         match act:
             case "publish":
                 body = b"%d" % len(self.sent)
@@ -497,28 +511,12 @@ class UndoingModel:
                 for command in UNDOING[act][:2]:
                     self.numbers.append((client.send(command), None))
                 self.must.clear()
-            case "sync":
-                node.commit.run()
-                node.settle()
-            case "wait":
-                node.sync()
-                node.settle()
-            case "lose":
-                client.peer.lose()
-                self.come_back()
-            case "kill":
-                node.restart(None)
-                self.come_back()
-            case "stop":
-                node.stop()
-                self.come_back()
+            case _:
+                self.happen(act)
 
     def come_back(self) -> None:
         unsure = [body for number, body in self.numbers if number not in self.client.complete]
-        self.client = again(self.node, self.client)
-        if not self.client.state.has_state:
-            self.node.sync()  # as in the other model
-            self.node.settle()
+        super().come_back()
         assert self.client.exception is None
         if self.client.lost:
             self.may |= {body for body in unsure if body is not None}

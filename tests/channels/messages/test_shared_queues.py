@@ -259,6 +259,20 @@ async def test_a_message_whose_reader_ended_goes_to_the_next_one(layer: ChannelL
     readers.done("work")
 
 
+async def test_nobody_waits_for_a_reader_that_failed(layer: ChannelLayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: object) -> bool:
+        raise RuntimeError("unforeseen")
+
+    await layer.send("work", HELLO)
+    readers = layer.runtime.shared_queues
+    entry = await entry_of(layer, "work")
+    monkeypatch.setattr(readers, "_acknowledge", fails)
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        await layer.runtime.call(lambda: readers.secure(entry))
+    assert not await asyncio.wait_for(layer.runtime.call(lambda: readers.secure(entry)), 60)
+    readers.done("work")
+
+
 @pytest.mark.parametrize("steps", range(4))
 @pytest.mark.parametrize("together", [1, 2, 3])
 @pytest.mark.parametrize("last_first", [False, True])

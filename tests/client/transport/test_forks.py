@@ -8,34 +8,25 @@ import sys
 
 import pytest
 
+from tests.forked import REFUSED
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 
-PROGRAM = """
+PROGRAM = (
+    f"""{REFUSED}
 import asyncio, os, sys
 import harebell
-from harebell import errors
-
-def refused(call):
-    try:
-        call()
-    except errors.LocalProtocolError as error:
-        assert "before a fork" in str(error), error
-    else:
-        raise AssertionError("it was not refused")
-
+"""
+    + """
 async def all_refused(connection, channel, producer, session, delivery):
-    for call in (
-        channel.publish(b"child", "", "q"), channel.publish_many([harebell.Publication(b"child", "", "q")]),
-        channel.queue_declare("q"), channel.get("q"), connection.channel(), producer.publish(b"child", "q"),
-        producer.publish_soon(b"child", "q"), channel.consume("q").start(), connection.update_secret("x"),
-        session.publish(b"child", "", "q"), channel.send(b"child", "", "q"),
-    ):
-        try:
-            await call
-        except errors.LocalProtocolError as error:
-            assert "before a fork" in str(error), error
-        else:
-            raise AssertionError(f"{call} was not refused")
+    await refused_awaiting(
+        lambda: channel.publish(b"child", "", "q"),
+        lambda: channel.publish_many([harebell.Publication(b"child", "", "q")]),
+        lambda: channel.queue_declare("q"), lambda: channel.get("q"), connection.channel,
+        lambda: producer.publish(b"child", "q"), lambda: producer.publish_soon(b"child", "q"),
+        channel.consume("q").start, lambda: connection.update_secret("x"),
+        lambda: session.publish(b"child", "", "q"), lambda: channel.send(b"child", "", "q"),
+    )
 
 async def child(url, connection, channel, producer, session, delivery):
     await all_refused(connection, channel, producer, session, delivery)
@@ -82,6 +73,7 @@ async def main(url):
 
 asyncio.run(main(sys.argv[1]))
 """
+)
 
 
 def test_a_child_is_refused_and_its_parent_goes_on(harebell_url: str) -> None:

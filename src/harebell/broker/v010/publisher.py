@@ -36,8 +36,9 @@ from harebell.broker.v010.link import Link
 from harebell.broker.v010.messages import ForeignContent, Form, is_exact, takes_shape
 from harebell.broker.v010.survival import Survival, keeps_numbers
 from harebell.broker.vhost import VirtualHost
+from harebell.defaults import MAX_TIME
 from harebell.errors import AccessRefused, AmqpError, RemoteProtocolError, ResourceError
-from harebell.protocol.conversion.properties import MAX_TTL, properties_of
+from harebell.protocol.conversion.properties import properties_of
 from harebell.protocol.v010 import Command, Content, commands as c, structs as s
 from harebell.protocol.v010.codec import decode_struct
 from harebell.protocol.v010.content import DELIVERY, FRAGMENT
@@ -121,7 +122,7 @@ class Target:
         self.told = self.explicit and not properties.discard_unroutable
         self.immediate = properties.immediate
         ttl = properties.ttl
-        self.ttl = None if ttl is None or ttl > MAX_TTL else ttl
+        self.ttl = None if ttl is None or ttl > MAX_TIME else ttl
         self.no_local = any(_is_no_local(queue) for queue in queues)
         special = per_message or self.no_local or service is not None or properties.immediate or self.ttl is not None
         self.plain = not special and 0 < len(self.queues) <= FEW

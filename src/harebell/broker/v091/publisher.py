@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from harebell.broker.clients import Channel
 from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
-from harebell.broker.expiration import MAX_EXPIRATION, milliseconds_of
+from harebell.broker.expiration import milliseconds_of
 from harebell.broker.forwarding import Sink, hashed_properties, whole_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.operations.system_services import Service, has_service
@@ -25,6 +25,7 @@ from harebell.broker.v091.confirms import Confirms
 from harebell.broker.v091.direct_reply_to import PSEUDO_QUEUE, WIRE_NAME, ReplyQueue
 from harebell.broker.v091.link import Link
 from harebell.broker.vhost import VirtualHost
+from harebell.defaults import MAX_TIME
 from harebell.errors import AmqpError, CommandInvalid, LocalProtocolError, NoConsumers, NoRoute, PreconditionFailed
 from harebell.protocol.v091 import BaseContent, Content, OversizedContent, Properties, Table
 from harebell.protocol.v091.content import DELIVERY_MODE_ONLY, FLAGS_AT, NO_PROPERTIES, SIZE_AND_FLAGS
@@ -353,7 +354,7 @@ class Publisher:
             return self._read_properties(target, content)
         if flags & EXPIRATION:
             expiration = content.expiration
-            if expiration is None or not expiration.isdigit() or int(expiration) > MAX_EXPIRATION:
+            if expiration is None or not expiration.isdigit() or int(expiration) > MAX_TIME:
                 return self._read_properties(target, content)
             ttl = int(expiration)
         if not flags & _PER_MESSAGE and len(raw) <= MAX_KNOWN_SIZE:

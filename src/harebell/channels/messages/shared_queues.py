@@ -91,7 +91,11 @@ class SharedQueueReaders:
         """
         if entry.claim is None:
             entry.claim = self._connection.thread.loop.create_future()
-            entry.claim.set_result(entry.delivery is None or await self._acknowledge(entry, entry.delivery))
+            secured = False
+            try:
+                secured = entry.delivery is None or await self._acknowledge(entry, entry.delivery)
+            finally:
+                entry.claim.set_result(secured)  # whatever happens: others may wait for it
         return await entry.claim
 
     async def _acknowledge(self, entry: MailboxEntry, delivery: Delivery) -> bool:

@@ -18,10 +18,10 @@ from itertools import repeat
 from typing import Any, Final
 from uuid import UUID
 
-from harebell.defaults import MAX_TABLE_DEPTH
+from harebell.defaults import MAX_TABLE_DEPTH, MAX_TIME
 from harebell.errors import LocalProtocolError
 from harebell.protocol.conversion.field_values import to_map, utf8
-from harebell.protocol.conversion.properties import MAX_TTL, MESSAGE_ID, SHORT, TYPE, from_v091, header_of
+from harebell.protocol.conversion.properties import MESSAGE_ID, SHORT, TYPE, from_v091, header_of
 from harebell.protocol.v091 import FieldValue, Properties
 from harebell.protocol.v091.typed_values import FarSeconds, LongString
 
@@ -157,8 +157,8 @@ def _check_expiration(expiration: str | None) -> None:
         return
     if not _is_number(expiration):
         raise LocalProtocolError(f"expiration is {expiration[:80]!r}, and has to be a whole number of milliseconds")
-    if len(expiration) > len(str(MAX_TTL)) or int(expiration) > MAX_TTL:
-        raise LocalProtocolError(f"expiration is {expiration[:80]}, and {MAX_TTL} at most is possible")
+    if len(expiration) > len(str(MAX_TIME)) or int(expiration) > MAX_TIME:
+        raise LocalProtocolError(f"expiration is {expiration[:80]}, and {MAX_TIME} at most is possible")
 
 
 def _check_headers(table: Mapping[str, object] | None) -> None:

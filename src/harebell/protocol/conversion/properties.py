@@ -22,14 +22,14 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
+from harebell.defaults import MAX_TIME
 from harebell.protocol import v010, v091
 from harebell.protocol.conversion.field_values import to_map, to_table, utf8
 from harebell.protocol.v010 import encode_header, structs as s
 from harebell.protocol.v010.content import DELIVERY, MESSAGE
 
-__all__ = ["MAX_TTL", "from_v091", "header_of", "properties_of"]
+__all__ = ["from_v091", "header_of", "properties_of"]
 
-MAX_TTL: Final = 315_360_000_000  # milliseconds: ten years, the longest expiration in 0-9-1; more is none
 MESSAGE_ID: Final = "x-amqp-0-9-1.message-id"
 TYPE: Final = "x-jms-type"
 REPLY_EXCHANGE: Final = "x-amqp-0-10.reply-exchange"
@@ -55,7 +55,7 @@ def properties_of(native: v010.Content) -> tuple[v091.Properties, bool]:
         priority=delivery.priority,
         timestamp=_timestamp(delivery.timestamp),
     )
-    if delivery.ttl is not None and delivery.ttl <= MAX_TTL:
+    if delivery.ttl is not None and delivery.ttl <= MAX_TIME:
         found.expiration = str(delivery.ttl)
     headers: v091.Table = {}
     if message.application_headers is not None:
@@ -72,7 +72,7 @@ def properties_of(native: v010.Content) -> tuple[v091.Properties, bool]:
     _convert_reply_to(message.reply_to, found, headers)
     if headers or message.application_headers is not None:
         found.headers = headers
-    exact = exact and (delivery.ttl is None or delivery.ttl <= MAX_TTL)
+    exact = exact and (delivery.ttl is None or delivery.ttl <= MAX_TIME)
     return found, exact and found.content_type == message.content_type and (
         found.content_encoding == message.content_encoding
     )

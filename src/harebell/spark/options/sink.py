@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, cast
 
+from harebell.defaults import MAX_TIME
 from harebell.errors import InvalidArgument
 from harebell.spark.options.address import OPTIONS, Address, address
 from harebell.spark.options.values import choice, first_patience, flag, known, number
@@ -19,7 +20,6 @@ OnUnroutable = Literal["fail", "drop", "alternate"]
 OnNack = Literal["fail", "retry", "drop", "alternate"]
 
 MAX_SHORT: Final = 255  # bytes of a property that is text
-MAX_EXPIRATION: Final = 315_360_000_000  # milliseconds: ten years, what brokers take
 SESSION_TIMEOUT: Final = 3600  # seconds: what Harebell grants at most, where nothing else is configured
 
 # As a user writes them, for messages; compared lower-cased.
@@ -181,7 +181,7 @@ def _properties(given: Mapping[str, str]) -> dict[str, str | int]:
     if "priority" in properties:
         properties["priority"] = number(given, "priority", int, 0, most=255)
     if "expiration" in properties:
-        properties["expiration"] = str(number(given, "expiration", int, 0, most=MAX_EXPIRATION))
+        properties["expiration"] = str(number(given, "expiration", int, 0, most=MAX_TIME))
     if "timestamp" in properties and given["timestamp"].strip().lower() != "now":
         try:
             moment = datetime.fromisoformat(given["timestamp"])
