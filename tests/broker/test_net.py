@@ -172,20 +172,29 @@ async def test_one_broker_to_a_data_folder(tmp_path: Path) -> None:
 # -- the end of a connection ----------------------------------------------------------------------------------------
 
 STILL = encode_method(1, m.BasicQos()) * 2000
+NO_FRAME = b"\1\0\1\0\0\0\4abcd\0"
 LAST_WORDS = {
     "a client that closes": (encode_method(0, m.ConnectionClose(200, "bye")), m.ConnectionCloseOk),
-    "a frame that is none": (b"\1\0\1\0\0\0\4abcd\0", m.ConnectionClose),
+    "a frame that is none": (NO_FRAME, m.ConnectionClose),
 }
 
 
 @pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker closes the socket of a client that has closed its connection, but not its socket, at once."""
+    monkeypatch.setattr("harebell.broker.v091.connection.CLOSING_TIMEOUT", 0.1)
+
+
+@pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerThread]:
-    """A broker that waits for hours until its client closes the socket."""
+    """A broker that waits for hours until its client closes the socket, once its own output has ended."""
     monkeypatch.setattr("harebell.broker.connections.base.LINGER", 10_000.0)
     with BrokerThread() as broker:
         yield broker
 
 
+@pytest.mark.pure
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("said", LAST_WORDS)
 def test_what_a_client_sends_behind_the_end_is_read_and_dropped(patient: BrokerThread, said: str) -> None:
     """Its other threads do not know yet. Unread, it would be answered with a reset, which takes the answer away."""
@@ -222,17 +231,23 @@ def test_a_client_that_is_gone_when_its_answer_comes(broker: BrokerThread, monke
 
     with connected(broker) as wire, monkeypatch.context() as patched:
         patched.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", gone)
-        wire.call(0, m.ConnectionClose(200, "bye"), m.ConnectionCloseOk)
+        wire.raw(NO_FRAME)
+        wire.expect(m.ConnectionClose)
         wire.wait_end()
     with connected(broker) as other:
         other.barrier()
     assert broker.run(lambda: broker.broker.node.batch.failed) is None
 
 
-def test_a_client_that_never_closes_its_socket_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harebell.broker.connections.base.LINGER", 0.01)
+@pytest.mark.pure
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("said", LAST_WORDS)
+def test_a_client_that_never_closes_its_socket_is_closed(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harebell.broker.connections.base.LINGER", 0.1)
+    words, answer = LAST_WORDS[said]
     with BrokerThread() as broker, connected(broker) as wire:
-        wire.call(0, m.ConnectionClose(200, "bye"), m.ConnectionCloseOk)
+        wire.raw(words)
+        wire.expect(answer)
         while broker.run(lambda: len(broker.broker._transports)):
             time.sleep(0.01)
 

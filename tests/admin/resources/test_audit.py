@@ -243,8 +243,7 @@ def test_what_the_broker_does_by_itself_has_no_user(api: Api, own: ApiThread) ->
         wire.channel()
         wire.call(1, m.QueueDeclare("mine", exclusive=True), m.QueueDeclareOk)
         before = newest(api)
-        wire.send(0, m.ConnectionClose(200, "", 0, 0))
-        wire.wait_end()
+        wire.call(0, m.ConnectionClose(200, "", 0, 0), m.ConnectionCloseOk)
     (found,) = latest(api, before)
     assert (found["kind"], found["name"], found["act"], found["protocol"]) == ("queue", "mine", "deleted", "")
 
