@@ -2,10 +2,10 @@
 
     python benchmarks/one_by_one.py [--rounds 3] [--scale 1.0] [--only basic.get,round] [--list]
 
-A stand-in for the broker waits for a request, reads it and writes bytes as long as the broker's answer, one request after
-the other; it looks at none of them. A persistent message is written and synced before it is answered. A broker has to do
-as much for each, whatever it is written in. The cases are those of broker.py. CPU is that of the process (user and
-system, all threads).
+A stand-in for the broker waits for a request, reads it and writes bytes as long as the broker's answer, one request
+after the other; it looks at none of them. A persistent message is written and synced before it is answered. A broker
+has to do as much for each, whatever it is written in. The cases are those of broker.py. CPU is that of the process
+(user and system, all threads).
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def published(properties: Properties, size: int) -> int:
 
 
 def delivered(properties: Properties, size: int) -> int:
-    return delivery_size("0", "", QUEUE, properties, size)
+    delivery: int = delivery_size("0", "", QUEUE, properties, size)
+    return delivery
 
 
 GET = Hop(len(encode_method(1, m.BasicGet(QUEUE, no_ack=True))), delivered(PLAIN, SIZE))
@@ -135,7 +136,7 @@ def kernel_us(hops: tuple[Hop, ...], count: int, folder: Path) -> float:
             ask(clients[0], hops, 1)  # all have begun
             before = cpu_seconds(process.pid)
             ask(clients[0], hops, count)
-            used = cpu_seconds(process.pid) - before
+            used: float = cpu_seconds(process.pid) - before
             for other in others:
                 other.join()
             return used * 1e6 / count

@@ -29,6 +29,7 @@ from harebell.broker.store.data_folder import ForeignFolder, LastStop, OthersFol
 from harebell.cli.server import systemd
 from harebell.cli.server.folders import data_folder, way_out
 from harebell.cli.server.listening import Unusable, explain_listening
+from harebell.cli.server.log_writer import LogWriter
 from harebell.cli.server.management import start_management
 from harebell.cli.server.memory import Garbage, tune_allocator, tune_collector
 from harebell.cli.server.options import read_settings, with_options
@@ -46,6 +47,7 @@ __all__ = ["loop_factory", "serve"]
 
 log = logging.getLogger("harebell.serve")
 
+STANDARD_ERROR: Final = 2
 STORE_FAILED: Final = 1  # the exit status: a service manager restarts the broker (Restart=on-failure)
 ENDED: Final = {LastStop.KILLED: "kill", LastStop.POWER_CUT: "power cut, or the end of its machine"}
 
@@ -62,16 +64,20 @@ def serve(**given: Any) -> int:
     """
     settings, _ = read_settings(given)
     config = settings.config
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler])
-    logging.getLogger().setLevel(config.log_level.upper())
+    start_logging(config.log_level)
     os.umask(0o077)  # whatever the process writes is its user's alone
     tune_collector()
     tune_allocator()
     raise_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(Service(settings, given).run())
+
+
+def start_logging(level: str) -> None:
+    handler = LogWriter(STANDARD_ERROR, sys.stderr.encoding)
+    handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
+    logging.getLogger().setLevel(level.upper())
 
 
 def broker_of(config: Config, shovels: Shovels) -> Broker:
