@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from harebell.errors import InvalidArgument, NotFound
 from harebell.protocol.v091 import Content, Table, methods as m
 from harebell.routing import definitions, to_queue
 from harebell.routing.policies import Policy
+from harebell.routing.steps import complete
+from tests.broker.disk_node import DiskNode
 from tests.broker.kit import Client, NodeKit
 
 STREAM: Table = {"x-queue-type": "stream"}
+LEASE: Table = {"x-expires": 1000}
 
 
 def add(kit: NodeKit, name: str = "v", **rest: Any) -> None:
@@ -341,3 +345,50 @@ def test_a_queue_declared_while_bindings_of_its_name_are_removed_has_none(kit: N
     assert [each.binding_key for each in vhost.router.bindings_to(to_queue("many"))] == ["19"]
     other.publish("19", exchange="e")
     assert vhost.queues["many"].message_count == 1
+
+
+@pytest.mark.parametrize("arguments", [
+    LEASE, {**LEASE, "x-queue-type": "quorum"}, {**LEASE, "x-message-deduplication": True},
+    {**LEASE, "x-max-priority": 3, "x-alert-length": 1}, {**LEASE, "x-message-group": "g"}, STREAM,
+])  # fmt: skip
+def test_a_queue_that_cannot_be_made_takes_nothing_from_the_next_of_its_name(arguments: Table) -> None:
+    for after in range(10):
+        node = DiskNode()
+        timers, files = alive(node), node.disk.open_files
+        node.disk.fail(after, errno.EIO)
+        node.client.send(1, m.QueueDeclare("q", durable=True, arguments=arguments))
+        node.disk.heal()
+        if not node.client.take(m.ConnectionClose):
+            assert after, "the disk was asked"
+            node.close()
+            return
+        assert list(node.node.vhosts["/"].queues) == []
+        assert (alive(node), node.disk.open_files) == (timers, files), "its lease has ended with it"
+        assert node.disk.listdir(f"{node.folder.name}/streams") == []
+        client = Client(node.node)
+        declare(client, durable=True)
+        client.publish("q", b"precious")
+        node.node.timers.now.now += 10_000  # type: ignore[attr-defined]
+        node.node.run_timers()
+        assert client.count() == 1
+        node.close()
+    raise AssertionError("10 calls are not enough")
+
+
+def alive(node: DiskNode) -> int:
+    """The number of timers that will ring."""
+    return sum(timer.callback is not None for _, _, timer in node.node.timers._heap)
+
+
+def test_a_queue_is_deleted_and_not_the_next_of_its_name(kit: NodeKit) -> None:
+    client = kit.client()
+    declare(client)
+    vhost = kit.node.vhosts["/"]
+    gone = vhost.queues["q"]
+    client.call(m.QueueDelete("q"), m.QueueDeleteOk)
+    declare(client)
+    client.publish("q", b"precious")
+    for deleted in (True, False):
+        gone.deleted = deleted  # whatever is known of it
+        complete(vhost.deleting_queue(gone))
+    assert client.count() == 1

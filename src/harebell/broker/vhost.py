@@ -266,6 +266,12 @@ class VirtualHost:
             )
         if folder is not None:
             queue.folder = folder
+            if isinstance(queue, ClassicQueue) and not recovered:
+                try:
+                    self.open_journal(queue)
+                except OSError:
+                    queue.forget()  # its timers must not ring: the next queue of that name is another one
+                    raise
         self.queues[name] = queue
         left = self.router.bindings_to(to_queue(name))  # of a queue of that name whose deletion has not ended
         if left:
@@ -274,13 +280,6 @@ class VirtualHost:
         queue.decorate(self._host.decorators)
         if folder is not None and folder != stored:
             self._store_queue(queue)
-        if folder is not None and isinstance(queue, ClassicQueue) and not recovered:
-            try:
-                self.open_journal(queue)
-            except OSError:
-                del self.queues[name]
-                self.router.remove_queue(name)
-                raise
         return queue
 
     def _new_folder(self, settings: QueueSettings) -> str:
@@ -374,9 +373,9 @@ class VirtualHost:
         of ready messages; without many bindings before the consumers are cancelled: a client that deletes the queue
         that it consumes from gets its answer first, as with RabbitMQ.
         """
-        if not queue.deleted and queue.settings.orphan_exchange is not None and isinstance(queue, ClassicQueue):
+        if self._has(queue) and queue.settings.orphan_exchange is not None and isinstance(queue, ClassicQueue):
             yield from rerouting(queue)
-        if not queue.deleted:
+        if self._has(queue):
             count, consumers = queue.message_count, queue.everyone()
             rest = self._delete_queue(queue, user)
             if answer is not None and not rest:
@@ -388,6 +387,10 @@ class VirtualHost:
                 answer(count)
         elif answer is not None:
             answer(0)
+
+    def _has(self, queue: Queue) -> bool:
+        """Whether this queue itself is here: another one may have its name by now."""
+        return self.queues.get(queue.name) is queue
 
     def _delete_queue(self, queue: Queue, user: str) -> tuple[Binding, ...]:
         """Delete a queue but for those of its bindings that are returned; no route leads to it any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 from collections.abc import Callable
@@ -205,3 +206,30 @@ def test_what_a_kill_left_of_a_deletion_is_said_and_can_be_had(
     name = "recovered-" + folder.rpartition("/")[2]
     assert kit.node.vhosts["/"].queues[name].message_count == OLD
     kit.stop()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_delays_that_cannot_be_read_are_not_there_in_part(stored: bool) -> None:
+    """The first message opens the journal: nothing is held, and nothing rings, unless all of it could be read."""
+    node = DiskNode()
+    declare(node.client)
+    vhost = node.node.vhosts["/"]
+    if stored:
+        hold(node.client, "old", OLD)
+        node.sync()
+        vhost.delays.pop("x").close()
+    timers = len(node.node.timers)
+    for after in range(100):
+        node.disk.fail(after, errno.EIO)
+        try:
+            vhost.delays_of("x")
+        except OSError:
+            assert not vhost.delays
+            assert sum(timer.callback is not None for _, _, timer in node.node.timers._heap) <= timers
+        else:
+            break
+        finally:
+            node.disk.heal()
+    assert after, "the disk was asked"
+    assert len(vhost.delays["x"]) == (OLD if stored else 0)
+    node.close()

@@ -160,13 +160,17 @@ class Delays:
 
     def forget(self) -> None:
         """Drop everything: the exchange is deleted."""
-        self.deleted = True
+        journal = self._journal
+        self.abandon()
+        if journal is not None:
+            self._vhost.batch.remove_after_commit(journal.delete())
+
+    def abandon(self) -> None:
+        """Hold nothing any more, and release nothing; what is on disk stays."""
+        self.deleted, self._journal = True, None
         self._vhost.batch.slices.discard(*self._heap.containers())
         self._heap, self._by_id, self._count = Heap(_is_revoked), {}, 0
         self._arm()
-        if self._journal is not None:
-            self._vhost.batch.remove_after_commit(self._journal.delete())
-            self._journal = None
 
     # -- on disk -------------------------------------------------------------------------------------------------
 

@@ -62,15 +62,23 @@ class StatefulExchanges:
         return tuple(found)
 
     def delays_of(self, name: str) -> Delays:
-        """The delays of a delayed exchange; a durable one has those from before a restart too."""
+        """The delays of a delayed exchange; a durable one has those from before a restart too.
+
+        OSError when the disk refuses these.
+        """
         delays = self.delays.get(name)
         if delays is None:
             vhost = self._vhost
-            delays = self.delays[name] = Delays(vhost, name)
+            delays = Delays(vhost, name)
             folder = self.folders.get(name)
             if folder is not None:
                 journal = self._store.queue_journal(name, folder, partial(vhost.batch.has_written, delays))
-                delays.use_journal(journal, suspect=self._store.suspect)
+                try:
+                    delays.use_journal(journal, suspect=self._store.suspect)
+                except OSError:
+                    delays.abandon()
+                    raise
+            self.delays[name] = delays
         return delays
 
     def revoke(self, exchange: str, message_id: str) -> Steps[int]:

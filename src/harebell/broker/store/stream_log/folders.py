@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,14 +50,29 @@ class StreamStore:
         return f"{FOLDER}/{secrets.token_hex(8)}"
 
     def create(self, folder: str) -> StreamLog:
-        """Create an empty log. OSError when the disk refuses."""
-        log = StreamLog(self._data / folder, self._commit, files=self._files)
+        """Create an empty log. OSError when the disk refuses: then nothing of it stays, if the disk lets it go."""
+        files, path = self._files, str(self._data / folder)
+        try:
+            log = StreamLog(self._data / folder, self._commit, files=files)
+            try:
+                self._sync_parent(log)
+            except OSError:
+                log.close()
+                raise
+        except OSError:
+            with suppress(OSError):
+                for name in files.listdir(path):
+                    files.unlink(f"{path}/{name}")
+                files.rmdir(path)
+            raise
+        return log
+
+    def _sync_parent(self, log: StreamLog) -> None:
         fd = self._files.open(str(log.path.parent), os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._files.fsync(fd)
         finally:
             self._files.close(fd)
-        return log
 
     def recover(self, folder: str) -> StreamLog:
         """Open an existing log, cut its torn tail and note its damages.
