@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from harebell.broker.auth.passwords import RABBITMQ_SHA256, RABBITMQ_SHA512, SCRYPT, check_hash, hash_password, verify
@@ -44,12 +46,31 @@ def test_scrypt_says_its_cost() -> None:
     ("not base64!", RABBITMQ_SHA256), ("c2hvcnQ=", RABBITMQ_SHA256), ("c2hvcnQ=", RABBITMQ_SHA512),
     ("c2hvcnQ=", SCRYPT), ("ln=30,r=8,p=1$c2FsdA==$c2FsdHNhbHRzYWx0c2FsdA==", SCRYPT),
     ("ln=0,r=8,p=1$c2FsdA==$c2FsdHNhbHRzYWx0c2FsdA==", SCRYPT),
+    ("ln=16,r=1,p=1$c2FsdA==$c2FsdHNhbHRzYWx0c2FsdA==", SCRYPT),
     ("ln=4,r=8,p=1$c2FsdA==$c2FsdA==", SCRYPT), ("", MD5), ("x", "plain"),
 ])  # fmt: skip
 def test_what_cannot_be_verified_is_refused_and_not_shown(password_hash: str, algorithm: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         check_hash(password_hash, algorithm)
     assert not password_hash or password_hash not in str(refused.value).replace("password hash", "")
+
+
+def test_every_cost_that_is_taken_can_be_verified() -> None:
+    """A hash is taken where the library can compute it. The library refuses before it begins."""
+    taken = 0
+    for log_n, r, p in itertools.product(range(32), (0, 1, 2, 3, 8, 128, 500, 999), (0, 1, 2, 15, 16, 17, 99)):
+        made = f"ln={log_n},r={r},p={p}$c2FsdA==$c2FsdHNhbHRzYWx0c2FsdA=="
+        try:
+            check_hash(made, SCRYPT)
+        except InvalidArgument:
+            continue
+        taken += 1
+        if r * p << log_n <= 1 << 14:
+            assert not verify(b"x", made, SCRYPT)
+        else:
+            assert log_n < 16 * r, "RFC 7914"
+            assert 128 * r * p + 128 * r * ((1 << log_n) + 2) <= 257 << 20, "the library's limit"
+    assert taken > 100
 
 
 def test_no_new_hash_of_md5_or_of_nothing() -> None:

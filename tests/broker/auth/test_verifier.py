@@ -13,6 +13,7 @@ from harebell.broker.auth.throttle import USER
 from harebell.broker.auth.users import Users, make_user
 from harebell.broker.auth.verifier import MOST_WAITING, Verdict, Verifier
 from harebell.broker.timers import Timers
+from harebell.errors import InvalidArgument
 from harebell.routing.definitions import User
 from tests.broker.kit import Clock
 
@@ -29,6 +30,8 @@ class Room:
         self.timers = Timers(self.clock)
         self.users = Users()
         self.hashed: list[bytes] = []
+        self.failing: dict[bytes, Exception] = {}  # by the password: what the hasher raises
+        self.without_thread = False
         self.most_at_once = self._at_once = 0
         self.logins = Logins(self.users, self.timers, self._soon)
         self.logins.verifier = Verifier(self._soon, self._hash, self._start)
@@ -56,9 +59,13 @@ class Room:
 
     def _hash(self, password: bytes, password_hash: str, algorithm: str) -> bool:
         self.hashed.append(password)
+        if password in self.failing:
+            raise self.failing[password]
         return password.decode() == password_hash
 
     def _start(self, work: Callable[[], None]) -> None:
+        if self.without_thread:
+            raise RuntimeError("can't start new thread")
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
 
@@ -240,3 +247,38 @@ def test_real_hashes() -> None:
         calls.get(timeout=60)()
     assert sorted(answers, key=str) == [False, False, True]
     checker.stop()
+
+
+@pytest.mark.parametrize("algorithm", [SCRYPT, RABBITMQ_SHA256])
+@pytest.mark.parametrize("error", [ValueError("memory limit exceeded"), MemoryError(), InvalidArgument("no hash")])
+def test_what_cannot_be_verified_keeps_no_thread_and_is_asked_again(
+    room: Room, caplog: pytest.LogCaptureFixture, error: Exception, algorithm: str
+) -> None:
+    room.add("odd", "odd", algorithm)
+    room.failing[b"odd"] = error
+    for number in range(3):
+        room.knock(f"odd {number}", NAT, "odd", "odd")
+    room.knock("good", "10.0.0.2", "u", "right")
+    room.pass_time(60_000)
+    assert room.answers["good"][0] is True
+    assert [room.answers[f"odd {number}"][0] for number in range(3)] == [False] * 3
+    assert room.logins.verifier.running == 0
+    assert "the password of user 'odd' cannot be verified: set it anew" in caplog.text
+    room.failing.clear()
+    room.knock("again", NAT, "odd", "odd")
+    room.pass_time(60_000)
+    assert room.answers["again"][0] is True, "it was not remembered as wrong"
+
+
+def test_no_thread_is_to_be_had(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    room.without_thread = True
+    for number in range(5):
+        room.knock(f"{number}", NAT, "u", f"guess {number}")
+    room.pass_time(60_000)
+    assert {verdict for verdict, _ in room.answers.values()} == {None}
+    assert "the password of user 'u' cannot be verified now: can't start new thread" in caplog.text
+    room.without_thread = False
+    room.knock("good", NAT, "u", "right")
+    room.pass_time(60_000)
+    assert room.answers["good"][0] is True
+    assert room.logins.verifier.running == 0

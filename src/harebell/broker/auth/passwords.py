@@ -42,7 +42,7 @@ RABBITMQ_SHA512: Final = "rabbit_password_hashing_sha512"
 _DIGESTS: Final = {RABBITMQ_SHA256: "sha256", RABBITMQ_SHA512: "sha512"}
 _SALT_BYTES: Final = 4  # RabbitMQ's
 _COST: Final = (14, 8, 1)
-_MOST_MEMORY: Final = 1 << 28  # bytes that scrypt may use, so that an imported hash cannot exhaust the memory
+_MOST_MEMORY: Final = 257 << 20  # bytes that scrypt may use, so that an imported hash cannot exhaust the memory
 _FORM: Final = re.compile(r"ln=(\d{1,2}),r=(\d{1,3}),p=(\d{1,2})\$([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+)", re.ASCII)
 
 
@@ -106,7 +106,13 @@ def _digest(algorithm: str) -> str:
 
 
 def _scrypt(password: bytes, salt: bytes, log_n: int, r: int, p: int, size: int) -> bytes:
-    return hashlib.scrypt(password, salt=salt, n=1 << log_n, r=r, p=p, maxmem=_MOST_MEMORY + (1 << 20), dklen=size)
+    memory = _memory(log_n, r, p)
+    return hashlib.scrypt(password, salt=salt, n=1 << log_n, r=r, p=p, maxmem=memory, dklen=size)
+
+
+def _memory(log_n: int, r: int, p: int) -> int:
+    """The bytes that scrypt uses, as OpenSSL counts them."""
+    return 128 * r * ((1 << log_n) + 2 + p)
 
 
 def _scrypt_parts(password_hash: str) -> tuple[int, int, int, bytes, bytes]:
@@ -116,11 +122,13 @@ def _scrypt_parts(password_hash: str) -> tuple[int, int, int, bytes, bytes]:
             raise ValueError
         log_n, r, p = (int(match[at]) for at in (1, 2, 3))
         salt, key = (base64.b64decode(match[at], validate=True) for at in (4, 5))
-        if not (log_n and r and 0 < p <= 16 and 128 * (r << log_n) <= _MOST_MEMORY and len(key) >= 16):
+        costs = 0 < log_n < 16 * r and 0 < p <= 16  # N < 2**(16 r): RFC 7914
+        if not costs or _memory(log_n, r, p) > _MOST_MEMORY or len(key) < 16:
             raise ValueError
     except ValueError:
         raise InvalidArgument(
-            f'password hash is not "ln=N,r=R,p=P$SALT$KEY" within {_MOST_MEMORY >> 20} MiB, as {SCRYPT} makes it'
+            f'password hash is not "ln=N,r=R,p=P$SALT$KEY" with N below 16 R and P up to 16, within '
+            f"{_MOST_MEMORY >> 20} MiB, as {SCRYPT} makes it: set the user's password anew"
         ) from None
     return log_n, r, p, salt, key
 

@@ -9,11 +9,14 @@ client that logs in again, or that goes on with a password that is wrong, costs 
 anew.
 
 A wrong password takes one scrypt hash, whatever hash the user has, and whether the user exists.
+
+A password that cannot be verified, as the hash is none or the memory is short, is refused, and not remembered as wrong.
 """
 
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import secrets
 from collections import deque
@@ -27,6 +30,8 @@ from harebell.routing.definitions import User
 
 __all__ = ["Verdict", "Verifier"]
 
+log = logging.getLogger("harebell.broker.login")
+
 THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))  # the loop needs a processor too
 MOST_WAITING: Final = 200  # some ten seconds of work: later clients would have given up
 MOST_REMEMBERED: Final = 10_000  # right ones, and as many wrong ones
@@ -39,12 +44,14 @@ Hasher: TypeAlias = Callable[[bytes, str, str], bool]
 
 @dataclass(slots=True)
 class _Job:
-    """A password to verify against a scrypt hash."""
+    """A password to verify against a scrypt hash; `given_up`: it was answered already, without a thread."""
 
+    name: str
     password: bytes
     password_hash: str
     ticket: bytes
     answer: Callable[[Verdict], None]
+    given_up: bool = False
 
 
 class Verifier:
@@ -96,12 +103,12 @@ class Verifier:
             return
         algorithm, password_hash = _hash_of(user)
         if is_quick(algorithm):
-            if self._hasher(password, password_hash, algorithm):
+            if self._is_right(name, password, password_hash, algorithm):
                 self._remember(ticket, True)
                 answer(True)
                 return
             password_hash = ""
-        self._put(site, _Job(password, password_hash or self._nobody, ticket, answer))
+        self._put(site, _Job(name, password, password_hash or self._nobody, ticket, answer))
 
     def stop(self) -> None:
         self._queues.clear()
@@ -128,7 +135,13 @@ class Verifier:
             if queue:
                 self._queues[site] = queue  # behind the others
             self.running += 1
-            self._in_thread(lambda job=job: self._work(job))  # type: ignore[misc]
+            try:
+                self._in_thread(lambda job=job: self._work(job))  # type: ignore[misc]
+            except RuntimeError as error:  # the system has no thread; the pool may find one later for what it was given
+                log.error("the password of user '%s' cannot be verified now: %s", job.name, error)
+                self.running -= 1
+                job.given_up = True
+                job.answer(None)
 
     def _in_thread(self, work: Callable[[], None]) -> None:
         if self._start is not None:
@@ -140,14 +153,24 @@ class Verifier:
 
     def _work(self, job: _Job) -> None:
         """Verify one password, in a thread."""
-        right = self._hasher(job.password, job.password_hash, SCRYPT)
-        self._call_soon(lambda: self._done(job, right))
+        if not job.given_up:
+            right = self._is_right(job.name, job.password, job.password_hash, SCRYPT)
+            self._call_soon(lambda: self._done(job, right))
 
-    def _done(self, job: _Job, right: bool) -> None:
+    def _is_right(self, name: str, password: bytes, password_hash: str, algorithm: str) -> Verdict:
+        """Whether the password is right, in any thread; None when that cannot be known."""
+        try:
+            return self._hasher(password, password_hash, algorithm)
+        except Exception:  # whatever it is, the thread is free again, and the client is answered
+            log.exception("the password of user '%s' cannot be verified: set it anew, if this comes again", name)
+            return None
+
+    def _done(self, job: _Job, right: Verdict) -> None:
         self.running -= 1
-        self._remember(job.ticket, right)
+        if right is not None:
+            self._remember(job.ticket, right)
         self._next()
-        job.answer(right)
+        job.answer(right is True)
 
     def _remember(self, ticket: bytes, right: bool) -> None:
         book = self._right if right else self._wrong
