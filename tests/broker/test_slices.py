@@ -129,8 +129,10 @@ def test_an_error_ends_one_work(loop: Loop) -> None:
     loop.stopwatch.step = 1.0
     loop.slices.run(broken())
     loop.slices.run(steps(log, "a", 2))
+    ends = len(loop.ends)
     with pytest.raises(ZeroDivisionError):
         loop.turn()
+    assert len(loop.ends) > ends, "its batch ends all the same"
     loop.slices.finish()
     assert log == ["a0", "a1"]
 

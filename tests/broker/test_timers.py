@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
+
+from harebell.broker.message import Address, Message
 from harebell.broker.timers import SLACK, Timers
-from tests.broker.kit import Clock
+from harebell.protocol.v091 import Content, Properties, encode_content, methods as m
+from tests.broker.kit import Client, Clock, NodeKit
 
 
 def test_in_order_of_deadlines_then_of_asking() -> None:
@@ -71,3 +75,33 @@ def test_what_moves_the_next_deadline() -> None:
     timers.run()
     assert timers.moved
     assert timers.next_deadline == clock.now + 10
+
+
+def test_an_error_of_one_timer_keeps_nothing_from_the_others(kit: NodeKit, client: Client) -> None:
+    """The batch ends, and the clock is set for the others that are due."""
+    client.declare("q")
+    client.call(m.BasicConsume("q", "c", no_ack=True), m.BasicConsumeOk)
+    called: list[str] = []
+    armed: list[int | None] = []
+    timers, batch = kit.node.timers, kit.node.batch
+    batch.end()
+    batch.rearm = lambda: armed.append(timers.next_deadline)
+
+    def broken() -> None:
+        queue = kit.node.vhosts["/"].queues["q"]
+        queue.publish(message())
+        raise KeyError("a channel that is gone")
+
+    for callback in (broken, lambda: called.append("other")):
+        timers.at(timers.now(), callback)
+    with pytest.raises(KeyError):
+        kit.node.run_timers()
+    client.receive()
+    assert [body for _, _, body in client.deliveries()] == [b"x"]
+    assert armed[-1] == timers.now(), "the other one is due"
+    kit.node.run_timers()
+    assert called == ["other"]
+
+
+def message() -> Message:
+    return Message(Address("", "q"), Content(1, b"", encode_content(1, Properties(), b"x", 4096), 1))

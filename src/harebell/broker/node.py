@@ -284,8 +284,10 @@ class Node:
             raise self.batch.failed
 
     def _in_batch(self, callback: Callable[[], None]) -> None:
-        callback()
-        self.batch.end()
+        try:
+            callback()
+        finally:
+            self.batch.end()
 
     def _sweep(self) -> None:
         """Return deliveries that were not acknowledged in time; the interval depends on the shortest timeout.
@@ -340,12 +342,16 @@ class Node:
             self._next_sweep = self.timers.at(soon, self._sweep)
 
     def run_timers(self) -> None:
-        """Run the timers that are due: the clock has reached `timers.next_deadline`."""
+        """Run the timers that are due: the clock has reached `timers.next_deadline`.
+
+        The batch ends whatever one of them raises; the others are due at once then.
+        """
         try:
             self.timers.run()
         except OSError as error:  # a delayed message may be one for a stream
             self.batch.fail(error)
-        self.batch.end()
+        finally:
+            self.batch.end()
 
     def raise_alarm(self, resource: str) -> None:
         """Block publications from now on: the broker is low on the resource ("memory", "disk")."""

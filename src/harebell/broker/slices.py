@@ -196,9 +196,11 @@ class Slices:
         try:
             while works:
                 work = works.popleft()
-                if self._advance(work) is False:
-                    works.append(work)
-                self._end()
+                try:
+                    if self._advance(work) is False:
+                        works.append(work)
+                finally:
+                    self._end()
                 if self.stopwatch() >= end:
                     break
         finally:

@@ -258,3 +258,35 @@ def test_a_refused_nack_takes_nothing(kit: NodeKit, client: Client, which: str, 
     assert other.count("q") == 2
     other.send(1, m.BasicConsume("groups", "c"))
     assert len(other.deliveries()) == 2
+
+
+@pytest.mark.parametrize(
+    "how", ["the client closes the connection", "the client closes the channel", "the socket ends"]
+)
+def test_a_channel_that_leaves_before_it_is_refused(kit: NodeKit, how: str) -> None:
+    """A delivery does not fit; what ends the channel meanwhile has come in the same read, and takes several slices."""
+    sender, reader = kit.client(), kit.client(frame_max=4096)
+    for name in ("many", "big"):
+        sender.declare(name)
+    sender.publish("big", b"x", headers={"h": "y" * 20_000})
+    reader.open(2)
+    for number in range(50):
+        reader.engine.send_method(1, m.BasicConsume("many", f"c{number}", no_ack=True))
+    reader.pump()
+    kit.stopwatch.step = 1.0
+    reader.engine.send_method(2, m.BasicConsume("big", "b"))
+    if how == "the client closes the connection":
+        reader.engine.send_method(0, m.ConnectionClose(200, "bye"))
+    elif how == "the client closes the channel":
+        reader.engine.send_method(2, m.ChannelClose(200, "bye"))
+    reader.pump()
+    if how == "the socket ends":
+        reader.connection.lost()
+    for _ in range(3):
+        kit.clock.now += 1
+        kit.node.run_timers()
+    kit.node.batch.slices.finish()
+    kit.stopwatch.step = 0.0
+    kit.node.run_timers()
+    assert sender.count("big") == 1
+    assert len(reader.connection.channels) == (1 if how == "the client closes the channel" else 0)

@@ -211,7 +211,7 @@ def test_a_channel_that_the_broker_closes_while_it_rolls_back(kit: NodeKit, clie
     in_transaction(kit, client, 1200)
     kit.stopwatch.step = 1.0
     client.send(1, m.TxRollback())
-    client.connection.refuse_channel(1, PreconditionFailed("late"))
+    client.connection.refuse_channel(client.connection.channels[1], PreconditionFailed("late"))
     kit.node.batch.slices.finish()
     kit.stopwatch.step = 0.0
     client.receive()

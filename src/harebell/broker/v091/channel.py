@@ -212,7 +212,7 @@ class Channel:
         self.flowing = False
         queue.refused(position)
         error, timers = self._too_long(queue, frames), self.connection.node.timers
-        timers.at(timers.now(), lambda: self.connection.refuse_channel(self.number, error) if self.open else None)
+        timers.at(timers.now(), lambda: self.connection.refuse_channel(self, error))
 
     def _too_long(self, queue: Queue, frames: bytes) -> PreconditionFailed:
         return PreconditionFailed(

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import Final
 
+from harebell.broker import clients
 from harebell.broker.audit import Origin, requested
 from harebell.broker.connections.base import CLOSING_TIMEOUT, BaseConnection
 from harebell.broker.connections.deferred_input import METHOD_BYTES, DeferredInput
@@ -226,20 +227,20 @@ class Connection(BaseConnection[Grouped]):
 
     def give_back_overdue(self, now: int, default: int, least: int) -> Work:
         """Return overdue deliveries of all channels: see Channel.give_back_overdue."""
-        for number, channel in tuple(self.channels.items()):
+        for channel in tuple(self.channels.values()):
             try:
                 yield from channel.give_back_overdue(now, default, least)
             except AmqpError as error:
-                if self.channels.get(number) is channel:
-                    self.refuse_channel(number, error)
+                self.refuse_channel(channel, error)
             yield
 
     # -- errors and the end --------------------------------------------------------------------------------------
 
-    def refuse_channel(self, number: int, error: AmqpError) -> None:
-        """Close a channel because of an error that no method caused."""
-        self.refuse(number, error, m.BasicAck())
-        self.has_output(0)
+    def refuse_channel(self, channel: clients.Channel, error: AmqpError) -> None:
+        """Close a channel because of an error that no method caused, if it is still one of the connection's."""
+        if self.channels.get(channel.number) is channel:
+            self.refuse(channel.number, error, m.BasicAck())
+            self.has_output(0)
 
     def refuse(self, number: int, error: AmqpError, event: Grouped) -> None:
         class_id, method_id = error.class_id, error.method_id

@@ -7,7 +7,7 @@ from typing import Protocol
 from harebell.broker.audit import Origin
 from harebell.broker.auth import Access
 from harebell.broker.batch import Batch
-from harebell.broker.clients import Connection
+from harebell.broker.clients import Channel, Connection
 from harebell.broker.node import Node
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
@@ -55,8 +55,8 @@ class Link(Connection, Protocol):
     def capability(self, name: str) -> bool:
         """Whether the client announced this capability."""
 
-    def refuse_channel(self, number: int, error: AmqpError) -> None:
-        """Close a channel because of an error that no method caused."""
+    def refuse_channel(self, channel: Channel, error: AmqpError) -> None:
+        """Close a channel because of an error that no method caused, if it is still one of the connection's."""
 
     def remember_target(self) -> None:
         """Count one more cached target."""
