@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import resource
@@ -17,9 +18,11 @@ import pytest
 
 from harebell.broker import Broker
 from harebell.broker.net import descriptors, server
+from harebell.broker.node import Node
 from harebell.protocol.v091 import methods as m
 from tests.broker.kit import NodeKit
 from tests.broker.net.test_tls_stream import loops
+from tests.broker.store.test_open_files import descriptors as open_in
 from tests.broker.test_net import connected
 from tests.wire import BrokerThread, Wire
 
@@ -62,6 +65,56 @@ def test_a_store_that_failed_is_not_waited_for(kit: NodeKit) -> None:
     kit.node.drain(lambda: drained.append(True))
     kit.node.batch.fail(OSError(5, "Input/output error"))
     assert drained == [True]
+
+
+PARTS: dict[str, Callable[[Node], object]] = {
+    "a connection": lambda node: next(iter(node.connections)),
+    "a queue": lambda node: node.vhosts["/"].queues["q"],
+    "a stream": lambda node: node.vhosts["/"].queues["s"],
+    "a delayed exchange": lambda node: node.vhosts["/"].delays["d"],
+    "the positions": lambda node: node.store.positions,
+    "the transactions": lambda node: node.store.prepared,
+    "the copy of the catalog": lambda node: node.catalog,
+    "the logins": lambda node: node.logins.verifier,
+}
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("parts", [*[(part,) for part in PARTS], ("a queue", "the positions"), tuple(PARTS)])
+def test_everything_is_closed_though_something_cannot_be(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    kit = NodeKit(tmp_path)
+    client = kit.client()
+    for name, arguments in {"q": {}, "other": {}, "s": {"x-queue-type": "stream"}}.items():
+        client.call(m.QueueDeclare(name, durable=True, arguments=arguments), m.QueueDeclareOk)
+    kind = m.ExchangeDeclare("d", "x-delayed-message", durable=True, arguments={"x-delayed-type": "direct"})
+    client.call(kind, m.ExchangeDeclareOk)
+    for name in ("q", "other", "s"):
+        client.publish(name, b"x", delivery_mode=2)
+    client.publish("q", b"late", "d", delivery_mode=2, headers={"x-delay": 1000})
+    errors: list[OSError] = []
+
+    def refuse(*_: object) -> None:
+        errors.append(OSError(errno.ENOSPC, f"No space left on device, {len(errors)}"))
+        raise errors[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for part in parts:
+            how = {"the logins": "stop", "the copy of the catalog": "keep_copy"}.get(part, "close")
+            patch.setattr(PARTS[part](kit.node), how, refuse)
+        if parts == ("the copy of the catalog",):
+            kit.node.stop()  # it is made again with the next stop
+        else:
+            with pytest.raises(OSError, match="No space left on device, 0"):
+                kit.node.stop()
+    assert len(errors) == len(parts), "each of them was tried"
+    kit.run_syncs()
+    assert kit.node.batch.commit._thread is None
+    assert open_in(tmp_path) == 0
+    kit = NodeKit(tmp_path)
+    client = kit.client()
+    assert [client.count(name) for name in ("q", "other", "s")] == [1, 1, 1]
+    assert len(kit.node.vhosts["/"].delays["d"]) == 1
+    kit.stop()
 
 
 def test_confirms_reach_a_publisher_of_a_broker_that_stops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -144,6 +145,7 @@ class Node:
         self._leaving: set[str] = set()  # virtual hosts that are being deleted
         self.parameters = Parameters(self.vhosts, self.catalog, self.events, components)
         self.alarms: set[str] = set()
+        self._unclosed: Exception | None = None  # the first error of a stop
         self.draining = False
         self.when_failed: Callable[[OSError], None] = _ignore  # called once, when the store has failed
         self.inventory = None if temporary or files is not os else Inventory(data)
@@ -386,47 +388,75 @@ class Node:
 
     def abandon(self) -> None:
         """Undo a failed start: the catalog is not changed."""
-        self.catalog.rollback()
-        self.catalog.close()
-        self.logins.verifier.stop()
-        self.batch.commit.stop()
-        self._files.release()
+        self._close_each(self._abandoning())
+
+    def _abandoning(self) -> Iterator[Callable[[], object]]:
+        yield self.catalog.rollback
+        yield self.catalog.close
+        yield self.logins.verifier.stop
+        yield self.batch.commit.stop
+        yield self._files.release
         if self.inventory is not None:
-            self.inventory.close()
+            yield self.inventory.close
 
     def stop(self) -> None:
-        """Close the connections, then sync and close the store; after a failure of the store, only close it."""
+        """Close the connections, then sync and close the store; after a failure of the store, only close it.
+
+        Everything is closed, though a part of it cannot be: then the first error is raised.
+        """
+        self._close_each(self._stopping())
+
+    def _stopping(self) -> Iterator[Callable[[], object]]:
+        """What `stop` calls, one after the other."""
         for connection in tuple(self.connections):
-            connection.close(ConnectionForced("broker forced connection closure with reason 'shutdown'"))
-        self.batch.slices.finish()
-        self.batch.end()
+            reason = ConnectionForced("broker forced connection closure with reason 'shutdown'")
+            yield partial(connection.close, reason)
+        yield self.batch.slices.finish
+        yield self.batch.end
         for vhost in self.vhosts.values():
             kept: tuple[Queue | Delays, ...] = (*vhost.queues.values(), *vhost.delays.values())
             for each in kept:
                 if self.batch.failed is None:
-                    each.close()
+                    yield each.close
         if self.batch.failed is None:
-            self.store.positions.close()
-            self.store.prepared.close()
+            yield self.store.positions.close
+            yield self.store.prepared.close
+        yield self._close_catalog
+        self.batch.rearm = lambda: None  # calls from other threads set no timers any more
+        yield self.logins.verifier.stop
+        yield self._close_files
+        if self.inventory is not None:
+            yield self.inventory.close if self.batch.failed is not None or self._unclosed else self.inventory.end
+
+    def _close_each(self, closes: Iterator[Callable[[], object]]) -> None:
+        """Call all of them, whatever one of them raises; then raise the first error."""
+        for close in closes:
+            try:
+                close()
+            except Exception as error:
+                if self._unclosed is not None:
+                    log.exception("the broker stops, and this cannot be closed either")
+                self._unclosed = self._unclosed or error
+        if self._unclosed is not None:
+            raise self._unclosed
+
+    def _close_catalog(self) -> None:
         failed = self.batch.failed is not None
         try:
-            if failed:
-                self.catalog.rollback()
-            else:
-                self.keep_copy()
-            self.catalog.close()
+            try:
+                if failed:
+                    self.catalog.rollback()
+                else:
+                    self.keep_copy()
+            finally:
+                self.catalog.close()
         except OSError:
             if not failed:
                 raise
-        self.batch.rearm = lambda: None  # calls from other threads set no timers any more
-        self.logins.verifier.stop()
-        if self.batch.commit.stop(FAILED_STOP_SECONDS if failed else None):
+
+    def _close_files(self) -> None:
+        if self.batch.commit.stop(None if self.batch.failed is None else FAILED_STOP_SECONDS):
             self._files.release()
-        if self.inventory is not None:
-            if self.batch.failed is None:
-                self.inventory.end()
-            else:
-                self.inventory.close()
 
     def keep_copy(self) -> None:
         """Have a copy of the catalog beside it, which is known to be good. A failure is only logged."""

@@ -408,10 +408,12 @@ class Broker(Administration):
         if node is None or self._closed:
             return
         self._closed = True
-        if self._sessions is not None:
-            self._sessions.close()
-            self._sessions = None
-        node.stop()
+        sessions, self._sessions = self._sessions, None
+        try:
+            if sessions is not None:
+                sessions.close()
+        finally:
+            node.stop()
         if self._data is not None and node.batch.failed is None:
             mark_stopped(Path(self._data))
 
