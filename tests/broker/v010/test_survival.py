@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -325,6 +326,40 @@ def test_it_ends_with_its_time_its_user_and_its_virtual_host(node: DiskKit) -> N
     assert node.node.store.positions.known == {}
     node.restart(None)
     assert again(node, client).lost
+
+
+@pytest.mark.parametrize("how", ["its time", "its user", "its virtual host", "it comes back", "another begins anew"])
+def test_one_of_before_counts_until_it_ends(node: DiskKit, how: str) -> None:
+    """The limits count the sessions that last: those of before a restart too, and those that are over no more."""
+    client = begun(node, 60)
+    client.wait(publish(client, b"0"))
+    node.restart(None)
+    node.node.set_limits(replace(node.node.limits, max_sessions=2, max_sessions_per_user=1))
+    assert granted(node) == 0
+    match how:
+        case "its time":
+            node.node.timers.now.now += 60_000  # type: ignore[attr-defined]
+            node.settle()
+        case "its user" | "its virtual host":
+            whose = {"user": "guest"} if how == "its user" else {"vhost": "/"}
+            node.node.batch.slices.run(node.node.expelling(ResourceDeleted("gone"), **whose))
+        case _:
+            came = again(node, client) if how == "it comes back" else node.peer().session(client.state.name)
+            node.settle()
+            assert granted(node) == 0, "it lasts"
+            came.peer.control(0, k.SessionRequestTimeout(0))
+            node.settle()
+    assert granted(node) == 60
+    assert granted(node) == 0
+    assert node.node.store.positions.known_of.total() == len(node.node.store.positions.known) == 0
+
+
+def granted(node: DiskKit) -> int | None:
+    """The timeout that a new session is granted, which lasts then."""
+    client = node.peer().session(b"of %d" % len(node.peers))
+    client.peer.control(0, k.SessionRequestTimeout(60))
+    node.settle()
+    return client.timeout
 
 
 # -- a model: any script, and the process dies within any call to the disk

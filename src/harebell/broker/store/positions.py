@@ -23,7 +23,7 @@ import logging
 import os
 import secrets
 from base64 import b64decode, b64encode
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
@@ -90,7 +90,7 @@ class _Live:
 class Positions:
     """The sessions that survive a restart.
 
-    known    those of before, by virtual host, user and name, that have not come back yet
+    known    those of before, by virtual host, user and name, that have not come back yet; known_of: how many of a user
     waits    whether a position must not be written yet: declarations that it has are not on disk
     later    calls back a little later: nobody waits for a position but old segments
     """
@@ -102,6 +102,7 @@ class Positions:
         expected: int | None = None,
     ) -> None:  # fmt: skip
         self.known: dict[tuple[str, str, bytes], Known] = {}
+        self.known_of: Counter[str] = Counter()
         self.waits: Callable[[], bool] = lambda: False
         self.later: Callable[[Callable[[], None]], object] = lambda call: call()
         self._file = RecordFile(path, commit, files, expected)
@@ -119,6 +120,7 @@ class Positions:
         """Read the file, and write it anew if it has anything. OSError when the disk refuses."""
         for known in self._read():
             self.known[known.vhost, known.user, known.name] = known
+            self.known_of[known.user] += 1
             self._live[known.session] = _Live(_begin(known), known.position)
         if self._file.size:
             self._rewrite()
@@ -163,12 +165,17 @@ class Positions:
 
     def take(self, vhost: str, user: str, name: bytes) -> Known | None:
         """The session of that name that was there before the restart, and has come back now."""
-        return self.known.pop((vhost, user, name), None)
+        known = self.known.pop((vhost, user, name), None)
+        if known is not None:
+            self.known_of[user] -= 1
+            if not self.known_of[user]:
+                del self.known_of[user]
+        return known
 
     def forget(self, known: Known) -> None:
         """A session of before the restart has ended, or its owner is gone, unless it has come back."""
         if self.known.get((known.vhost, known.user, known.name)) is known:
-            del self.known[known.vhost, known.user, known.name]
+            self.take(known.vhost, known.user, known.name)
             self.end_now(known.session)
 
     # -- sessions of now -----------------------------------------------------------------------------------------

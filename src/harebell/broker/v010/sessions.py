@@ -43,11 +43,10 @@ class Sessions:
         self._expiries: dict[Session, Timer] = {}  # of detached ones
         self._held: dict[Session, int] = {}  # bytes of these
         self._bytes: Counter[str] = Counter()  # ..., by user
-        self._lasting: Counter[str] = Counter()  # sessions with a timeout, by user
+        self._lasting: Counter[str] = Counter()  # sessions with a timeout, by user; those of before a restart are known
         self._closing = False
         self.fragments = Fragments(node)
         for known in node.store.positions.known.values():
-            self._lasting[known.user] += 1
             node.timers.at(node.timers.now() + 1000 * known.timeout, partial(node.store.positions.forget, known))
 
     def find(self, connection: Link, name: bytes) -> Session | None:
@@ -61,6 +60,7 @@ class Sessions:
         session = Session(connection, number, name, self.end, self.fragments, known)
         if known is not None:
             session.timeout = known.timeout
+            self._lasting[connection.user] += known.timeout > 0
         self._sessions[connection.vhost, connection.user, name] = session
         self._node.sessions.add(session)
         return session
@@ -79,7 +79,9 @@ class Sessions:
         most = int(limits.session_timeout)
         granted = min(FOREVER if asked is None else asked, most)
         if granted and not session.timeout:
-            lasting, own = self._lasting.total(), self._lasting[session.user]
+            positions = self._node.store.positions  # those of before a restart last too, until they end there
+            lasting = self._lasting.total() + len(positions.known)
+            own = self._lasting[session.user] + positions.known_of[session.user]
             if limits.max_sessions is not None and lasting >= limits.max_sessions:
                 log.warning("%s is granted no timeout: %d sessions last already", session.name, lasting)
                 granted = 0
