@@ -18,9 +18,9 @@ import pytest
 from harebell.broker.store import open_files as module
 from harebell.broker.store.files import Files
 from harebell.broker.store.open_files import LEAST, OpenFiles, kept_for_store, most_open_files
-from harebell.broker.store.sync import sync_files
+from harebell.broker.store.sync import FEW, sync_files
 from harebell.protocol.v091 import methods as m
-from tests.broker.kit import NodeKit
+from tests.broker.kit import PATIENCE, NodeKit
 from tests.broker.store.faults import Disk
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -295,3 +295,59 @@ def test_more_queues_and_connections_than_descriptors(
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all there" in done.stdout
+
+
+class _SlowSync(Disk):
+    """A disk whose first sync lasts until it is let go on, and fails then with `error`."""
+
+    def __init__(self, error: OSError | None) -> None:
+        super().__init__()
+        self.error = error
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def fdatasync(self, fd: int, /) -> None:
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(PATIENCE)
+            if self.error is not None:
+                raise self.error
+        super().fdatasync(fd)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["each file", "the file system"])
+@pytest.mark.parametrize("error", [None, OSError(errno.EIO, "Input/output error")])
+def test_a_sync_ends_no_earlier_than_one_of_the_same_data(together: bool, error: OSError | None) -> None:
+    disk = _SlowSync(error)
+    pool = OpenFiles(disk, LEAST)
+    one, other = (pool.open(f"/data/{number}", NEW) for number in range(2))
+    pool.pwrite(one, b"1", 0)
+    many = [one]
+    if together:
+        many += [pool.open(f"/data/m{number}", NEW) for number in range(FEW)]
+        pool._sync_all = disk.fdatasync
+        pool._devices[0] = disk.open("/data/0", os.O_RDWR)
+    ends: list[str] = []
+
+    def sync(name: str, handles: list[int]) -> None:
+        try:
+            pool.sync_many(handles)
+        except OSError as raised:
+            ends.append(f"{name} {raised.strerror}")
+        else:
+            ends.append(name)
+
+    first = threading.Thread(target=sync, args=("first", many))
+    first.start()
+    assert disk.begun.wait(PATIENCE)
+    second = threading.Thread(target=sync, args=("second", [one]))
+    second.start()
+    sync("another file", [other])
+    second.join(0.05)
+    assert ends == ["another file"]
+    disk.go_on.set()
+    for thread in (first, second):
+        thread.join(PATIENCE)
+    if error is None:
+        assert sorted(ends[1:]) == ["first", "second"]
+    else:
+        assert sorted(ends[1:]) == ["first Input/output error", "second Input/output error"]

@@ -54,14 +54,18 @@ def most_open_files() -> int:
 
 
 class _File:
-    """A file behind a handle. `fd` is -1 while it is closed; `busy`: a sync uses the descriptor at the moment."""
+    """A file behind a handle. `fd` is -1 while it is closed.
 
-    __slots__ = ("busy", "device", "ended", "fd", "flags", "path", "unsynced", "written")
+    unsynced  something may be in it that no sync covers, not even one that is under way (`syncing`)
+    busy      a sync uses the descriptor at the moment
+    """
+
+    __slots__ = ("busy", "device", "ended", "fd", "flags", "path", "syncing", "unsynced", "written")
 
     def __init__(self, path: str, flags: int, fd: int) -> None:
         self.path, self.flags, self.fd = path, flags & ~_ONCE, fd
         self.unsynced = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY))
-        self.busy = self.ended = self.written = False
+        self.busy = self.ended = self.syncing = self.written = False
         self.device = 0
 
 
@@ -150,15 +154,20 @@ class OpenFiles:
         self.sync_many((fd,))
 
     def sync_many(self, fds: Collection[int]) -> None:
-        """Sync the files, those too whose descriptors were closed since. OSError when their data may not be on disk."""
+        """Sync the files, those too whose descriptors were closed since. OSError when their data may not be on disk.
+
+        A sync of theirs that another thread has begun ends before, and its error is this one's too.
+        """
         with self._lock:
+            while any(self._known[fd].syncing for fd in fds):
+                self._lock.wait()
             self._check()
             files = [file for fd in fds if (file := self._known[fd]).unsynced]
             closed = any(file.fd < 0 for file in files)
             together = self._sync_all is not None and (closed or len(files) > FEW)
             devices = {self._devices[file.device] for file in files} if together else set()
             for file in files:
-                file.unsynced, file.busy = False, not together
+                file.unsynced, file.busy, file.syncing = False, not together, True
         try:
             if self._sync_all is not None:
                 for device in devices:
@@ -170,13 +179,12 @@ class OpenFiles:
             self._failure = error
             raise
         finally:
-            if not together:
-                with self._lock:
-                    for file in files:
-                        file.busy = False
-                        if file.ended:
-                            self._shut(file)
-                    self._lock.notify_all()
+            with self._lock:
+                for file in files:
+                    file.busy = file.syncing = False
+                    if file.ended and not together:
+                        self._shut(file)
+                self._lock.notify_all()
 
     def _check(self) -> None:
         if self._failure is not None:
