@@ -95,7 +95,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/store/queue_log/records.py": "broker/store/queue_log/test_log.py",
     "broker/store/queue_log/recovery.py": "broker/store/queue_log/test_log.py",
     "broker/store/queue_log/segment.py": "broker/store/queue_log/test_log.py",
-    "broker/store/record_file.py": "broker/store/test_positions.py",
     "broker/store/repair.py": "cli/server/test_data.py",
     "broker/store/store.py": "broker/test_store_failures.py",
     "broker/store/stream_log/folders.py": "broker/store/test_data_folder.py",

@@ -2,6 +2,7 @@
 
     CRC-32 of the rest (u32) | length of what follows (u32) | kind (u8) | whose it is (8 random bytes) | the payload
 
+Kinds are 1 to 15, so that few bytes look like the head of a record that are none.
 A torn end is cut. A whole record behind what is none is damage, and so is another size than at a clean stop. Who keeps
 the file writes it anew when it has grown long.
 """
@@ -9,16 +10,19 @@ the file writes it anew when it has grown long.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from harebell.broker.store.checksums import Part, has_checksum
 from harebell.broker.store.files import Files, read_all, write_all
 from harebell.broker.store.group_commit import GroupCommit
 
 __all__ = ["Record", "RecordFile", "record"]
 
+TOGETHER: Final = 1 << 16  # possible records that are checked in one pass over the file
 _HEAD: Final = Struct(">II")
 _KIND: Final = Struct(">B8s")
 _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -33,7 +37,7 @@ class Record(NamedTuple):
 
 
 def record(kind: int, key: bytes, payload: bytes = b"") -> bytes:
-    """A record in bytes; `key` has eight of them."""
+    """A record in bytes; `key` has eight of them, and `kind` is 1 to 15."""
     rest = _KIND.pack(kind, key) + payload
     length = len(rest).to_bytes(4, "big")
     return crc32(length + rest).to_bytes(4, "big") + length + rest
@@ -119,10 +123,22 @@ class RecordFile:
 
 
 def _is_damaged(data: bytes, at: int) -> bool:
-    """Whether a whole record follows somewhere behind what is none."""
-    for start in range(at + 1, len(data) - _HEAD.size):
-        crc, length = _HEAD.unpack_from(data, start)
-        end = start + _HEAD.size + length
-        if _KIND.size <= length and end <= len(data) and crc32(data[start + 4 : end]) == crc:
-            return True
-    return False
+    """Whether a whole record follows somewhere behind what is none.
+
+    That may be a part of a record whose bytes look like the heads of others, so each byte is read a few times at most.
+    """
+    most = min(255, len(data) - at >> 24)
+    # A length that is in the file, and a kind. Zeros, as a torn end has, are no length.
+    heads = re.compile(rb"(?=(?!\0\0\0[\0-\x08])[\0-%b]...[\x01-\x0f])" % re.escape(bytes([most])), re.DOTALL)
+    parts = list[Part]()
+    for head in heads.finditer(data, at + 5):
+        begin = head.start()
+        crc, length = _HEAD.unpack_from(data, begin - 4)
+        end = begin + 4 + length
+        if end <= len(data):
+            parts.append((begin, end, crc))
+            if len(parts) == TOGETHER:
+                if has_checksum(data, parts):
+                    return True
+                parts.clear()
+    return has_checksum(data, parts)
