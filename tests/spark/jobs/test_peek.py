@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, strategies as st
 
-from harebell.client.blocking import connect
+from harebell.client.blocking import Channel, connect
 from harebell.client.messages import Delivery, Message
 from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound
 from harebell.protocol.v091 import Properties
 from harebell.spark.jobs import peek as looking
 from harebell.spark.jobs.message_identity import DELIVERY_COUNTS
-from harebell.spark.jobs.peek import Peeked, peek
+from harebell.spark.jobs.peek import Held, Peeked, peek
 from tests.spark.conftest import DRAINED, Broker
 from tests.spark.fakes import FakeDelivery, as_delivery
 
@@ -146,3 +149,46 @@ def test_a_message_that_was_delivered_often_goes_back(
     with pytest.raises(InvalidArgument, match="delivered 1 times already"):
         peek(broker.url, queue, tmp_path)
     assert broker.ready(queue) == 3
+
+
+class FakeConsumer:
+    """Gives what it was told to, one answer for each time that it is asked; then nothing."""
+
+    tag = "c"
+
+    def __init__(self, answers: list[list[FakeDelivery]]) -> None:
+        self._answers = answers
+
+    def start(self) -> None:
+        pass
+
+    def receive(self, most: int, timeout: float) -> list[FakeDelivery]:
+        return self._answers.pop(0) if self._answers else []
+
+
+class FakeChannel:
+    """A channel for `Held`: `ready` are the lengths of the queue that it tells, the last one from then on."""
+
+    def __init__(self, answers: list[list[FakeDelivery]], ready: list[int]) -> None:
+        self._answers = answers
+        self._ready = ready
+
+    def consume(self, queue: str, prefetch: int) -> FakeConsumer:
+        return FakeConsumer(self._answers)
+
+    def message_count(self, queue: str) -> int:
+        return self._ready.pop(0) if len(self._ready) > 1 else self._ready[0]
+
+
+@given(
+    counts=st.lists(st.integers(0, 3), max_size=8),
+    ready=st.lists(st.integers(0, 2), max_size=8).map(lambda lengths: [*lengths, 0]),
+)
+def test_what_is_held_is_given_to_the_caller(counts: list[int], ready: list[int]) -> None:
+    """Whenever messages come, before the queue's length is asked, meanwhile or after it."""
+    numbers = itertools.count()
+    answers = [[FakeDelivery(b"%d" % next(numbers), consumer_tag="c") for _ in range(count)] for count in counts]
+    held = Held(cast("Channel", FakeChannel(answers, ready)), "q", 30.0)
+    given_on = [int(delivery.body) for batch in held.batches(1000) for delivery in batch]
+    assert given_on == list(range(len(given_on)))
+    assert held._held.get("c", 0) == len(given_on)

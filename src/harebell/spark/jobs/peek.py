@@ -161,15 +161,16 @@ class Held:
         """The next `most` messages, or as many as are ready. Raises DeadlineExceeded when ready ones do not arrive."""
         deadline = time.monotonic() + self._timeout
         while most > 0:
-            if got := self._receive(most):
+            got = self._receive(most)
+            if not got:
+                ready = self._channel.message_count(self._queue)
+                got = self._receive(most)  # what was on its way when the queue was asked
+                if not got and ready == 0:
+                    return
+            if got:
                 most -= len(got)
                 yield got
                 deadline = time.monotonic() + self._timeout
-            elif self._channel.message_count(self._queue) == 0 and not (late := self._receive(most)):
-                return
-            elif late := self._receive(most):
-                most -= len(late)
-                yield late
             elif time.monotonic() > deadline:
                 raise DeadlineExceeded(
                     f"queue '{self._queue}' has messages but delivered none in {self._timeout:g} s "
