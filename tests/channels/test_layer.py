@@ -293,22 +293,6 @@ async def test_a_cancelled_receive_takes_nothing(layer: ChannelLayer) -> None:
     await nothing(layer, channel, 0.1)
 
 
-async def test_the_last_messages_of_a_group(make: Make) -> None:
-    layer, late = (make(group_history={"chat.*": 3}) for _ in range(2))
-    channel = await layer.new_channel()
-    await layer.group_add("chat.1", channel)
-    for number in range(5):
-        await layer.group_send("chat.1", {"type": "x", "n": number})
-        assert (await layer.receive(channel))["n"] == number
-    await layer.group_discard("chat.1", channel)
-    await layer.group_send("chat.1", {"type": "x", "n": 5})
-    for _ in range(2):  # reading takes nothing away
-        assert [message["n"] for message in await late.group_history("chat.1")] == [3, 4, 5]
-    assert await late.group_history("chat.2") == []
-    with pytest.raises(errors.InvalidArgument, match="no history is kept"):
-        await late.group_history("other")
-
-
 async def test_being_told_what_was_missed(make: Make) -> None:
     told: list[str] = []
     layer = make(capacity=2, on_missed=told.append)

@@ -119,7 +119,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "channels/links/registry.py": "channels/test_asgi1.py",
     "channels/memberships/census.py": "channels/test_asgi1.py",
     "channels/memberships/dead_letters.py": "channels/memberships/test_groups.py",
-    "channels/memberships/group_history.py": "channels/test_layer.py",
     "channels/memberships/presence.py": "channels/test_layer.py",
     "channels/messages/controls.py": "channels/memberships/test_groups.py",
     "channels/messages/counts.py": "channels/test_asgi1.py",

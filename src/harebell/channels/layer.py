@@ -144,7 +144,7 @@ class ChannelLayer(BaseLayer, BaseChannelLayer):  # type: ignore[misc]
         body = self.encode(message)
         runtime = self.runtime
         answer: AsyncAnswer[None] = AsyncAnswer(runtime.thread)
-        if runtime.history.keeps(group) and group not in runtime.history.known:
+        if runtime.history.keeps(group) and not runtime.history.is_declared(group):
             await runtime.call(lambda: runtime.history.ensure(group))
         runtime.counts.sent(None)
         runtime.thread.post(lambda: runtime.publisher.send_group(group, body, answer))

@@ -62,6 +62,7 @@ class LayerConnection:
 
     client_id  identifies this layer in this process: the part of its channels' names before the "!"
     link       the open link; None while there is none
+    links      how many were opened: the number of the last one
     on_harebell  whether the broker of the last link is Harebell
     """
 
@@ -73,6 +74,7 @@ class LayerConnection:
         self.client_id = uuid.uuid4().hex[:12]
         self.closed = False
         self.link: Link | None = None
+        self.links = 0
         self.on_harebell = False
         self.on_link: list[Callable[[Link], Awaitable[None]]] = []
         self.on_failure: list[Callable[[Exception], None]] = []
@@ -171,6 +173,7 @@ class LayerConnection:
                 return
             pauses.succeeded(time.monotonic())
             self.link, self.unavailable, failing_since, had_one = link, None, 0.0, True
+            self.links += 1
             self.on_harebell = link.on_harebell
             logger.info("the channel layer is connected to %s", shown(link.client.parameters.peer))
             link.on_lost = self._lost
