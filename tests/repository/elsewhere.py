@@ -116,7 +116,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "channels/links/batch.py": "channels/memberships/test_groups.py",
     "channels/links/embedded.py": "channels/test_layer.py",
     "channels/links/link.py": "channels/links/test_connection.py",
-    "channels/links/registry.py": "channels/test_asgi1.py",
     "channels/memberships/census.py": "channels/test_asgi1.py",
     "channels/memberships/dead_letters.py": "channels/memberships/test_groups.py",
     "channels/memberships/presence.py": "channels/test_layer.py",

@@ -77,17 +77,26 @@ class Registry:
         self._written.clear()
 
     async def read(self, link: Link) -> Registered:
-        """What all records together say."""
-        await link.ask([declare_queue(self._names.registry, self._settings.registry_arguments())])
-        async with asyncio.timeout(self._settings.timeout):
-            while True:
-                channel = await link.client.channel()
-                try:
-                    return await self._read(link, channel)
-                except errors.AccessRefused:
-                    await asyncio.sleep(BUSY_SECONDS)
-                finally:
-                    await _closed(channel)  # the records go back to their places
+        """What all records together say. DeadlineExceeded when another consumer has their queue all the time."""
+        seconds, queue = self._settings.timeout, self._names.registry
+        await link.ask([declare_queue(queue, self._settings.registry_arguments())])
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                while True:
+                    channel = await link.client.channel()
+                    try:
+                        return await self._read(link, channel)
+                    except errors.AccessRefused:
+                        await asyncio.sleep(BUSY_SECONDS)
+                    finally:
+                        await _closed(channel)  # the records go back to their places
+        except TimeoutError:
+            if not limit.expired():  # the broker has not answered
+                raise
+            raise errors.DeadlineExceeded(
+                f"queue {queue!r}, which tells the layers and their channels, could not be read within {seconds:g} s: "
+                "layers consume it in turn; end any other consumer of it"
+            ) from None
 
     async def _read(self, link: Link, channel: Channel) -> Registered:
         end = uuid.uuid4().hex
