@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harebell.synced_files import make_folder, replace_file, sync_folder
+from harebell.synced_files import make_file, make_folder, replace_file, replacing, sync_folder
 
 SYNC = os.fsync
 
@@ -77,6 +78,46 @@ def test_an_interrupted_text_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         replace_file(file, parts())
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"state.json": "old"}
+
+
+def test_a_new_file_is_synced_before_it_has_its_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "plan"
+    with noted(monkeypatch, file) as syncs:
+        assert make_file(file, ["né", "w\n"])
+        assert not make_file(file, ["other"])
+    assert syncs.seen[:2] == [("content", None), ("folder", "néw\n")]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"plan": "néw\n"}
+
+
+@pytest.mark.parametrize("refused, left", [(1, {}), (2, {"plan": "new"})])
+def test_a_new_file_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int, left: dict[str, str]
+) -> None:
+    file = tmp_path / "plan"
+    with noted(monkeypatch, file, refused), pytest.raises(OSError, match="Input/output error"):
+        make_file(file, ["new"])
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
+
+
+def test_several_write_one_file_at_a_time(tmp_path: Path) -> None:
+    """All have begun before the first one ends: no file has parts of two of them."""
+    file, begun = tmp_path / "x.zip", threading.Barrier(5)
+
+    def write(octet: int) -> None:
+        with replacing(file) as new:
+            new.write(bytes([octet]) * 1000)
+            begun.wait(60)
+            new.write(bytes([octet]) * 1000)
+
+    threads = [threading.Thread(target=write, args=(octet,)) for octet in range(5)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert file.read_bytes() in [bytes([octet]) * 2000 for octet in range(5)]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("there", [0, 1, 2, 3])

@@ -77,10 +77,19 @@ def test_prune_deletes_what_is_old_and_no_longer_needed(tmp_path: Path) -> None:
     assert [state.ticket for state in tickets(tmp_path)] == ["young"]
 
 
-def test_every_file_that_a_drain_writes_is_known(tmp_path: Path) -> None:
+def test_every_file_that_a_drain_writes_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = keep(tmp_path, "t", 2, 0, age=HOUR)
+    written: list[str] = []
+    link = os.link
+
+    def noted(source: Path, target: Path) -> None:
+        written.append(source.name)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", noted)
     agreed_limits(Spool(tmp_path, "/", "q").ticket("t"), lambda: [1])
-    for name in ("00000-000002.arrow.71.300.tmp", "plan.71.300.tmp", "123456-1234567.arrow.71.300.tmp"):
+    [temporary] = written
+    for name in ("00000-000002.arrow.71.300.tmp", "plan.71.300.tmp", "123456-1234567.arrow.71.300.tmp", temporary):
         (folder / name).touch()
     assert [state.ticket for state in prune(tmp_path, timedelta(0))] == ["t"]
     assert not folder.exists()

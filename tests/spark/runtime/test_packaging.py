@@ -4,6 +4,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,3 +59,21 @@ def test_the_line_is_quoted_for_a_shell() -> None:
         "PYTHONPATH='/a b/harebell.zip' spark-submit --master k8s://https://h:1 "
         "--py-files '/a b/harebell.zip' 'my job.py'"
     )
+
+
+def test_two_programs_write_it_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[zipfile.ZipFile] = []
+
+    class Interrupted(zipfile.ZipFile):
+        """The first one stops at its first file until another one is written."""
+
+        def writestr(self, *arguments: Any, **named: Any) -> None:
+            if not begun:
+                begun.append(self)
+                packaging.package(tmp_path)
+            super().writestr(*arguments, **named)
+
+    monkeypatch.setattr(zipfile, "ZipFile", Interrupted)
+    with zipfile.ZipFile(packaging.package(tmp_path)) as archive:
+        assert archive.testzip() is None
+    assert len(list(tmp_path.iterdir())) == 1

@@ -7,9 +7,7 @@ in the checkpoint's offset. What the spool promises is written in `spool`.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +31,7 @@ from harebell.spark.queues.spool import Spool, Ticket
 from harebell.spark.schema import arrow_schema, project
 from harebell.spark.shares import even_shares, water_fill
 from harebell.spark.shown_errors import shown, shown_rows
-from harebell.synced_files import make_folder
+from harebell.synced_files import make_file, make_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,13 +118,9 @@ def agreed_limits(ticket: Ticket, limits: Callable[[], list[int]]) -> list[int]:
     plan = ticket.plan
     if not plan.exists():
         planned = json.dumps(limits())
-        temporary = plan.with_name(f"plan.{os.getpid()}.{time.monotonic_ns()}.tmp")
         with writing(ticket.folder):
             make_folder(ticket.folder)
-            temporary.write_text(planned)
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, plan)
-            temporary.unlink()
+            make_file(plan, [planned])
     agreed: list[int] = json.loads(plan.read_text())
     return agreed
 

@@ -2,7 +2,7 @@
 
 Rules: what is in the zip is what is installed here, Python sources and data files, without compiled parts (an executor
 has another machine, maybe another Python) and caches; the same sources give the same bytes. No third-party package is
-put in: PySpark comes with Spark, and pyarrow must be in the Python of the executors. Standard library only.
+put in: PySpark comes with Spark, and pyarrow must be in the Python of the executors.
 
 Why PYTHONPATH beside --py-files: --py-files reaches executors and the driver's own interpreter, but neither the process
 that looks for data sources nor the one that plans a streaming query, which the driver's JVM starts by itself.
@@ -19,6 +19,7 @@ from typing import Final
 
 from harebell import __version__
 from harebell.errors import InvalidArgument, MissingDependency
+from harebell.synced_files import make_folder, replacing
 
 __all__ = ["package", "submit_line"]
 
@@ -31,20 +32,19 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 def package(folder: Path) -> Path:
     """Writes harebell-VERSION.zip into the folder, which is made if need be, and returns its path.
 
-    A file of that name is replaced in one step. Raises MissingDependency when the sources are not there (an
-    installation without .py files), InvalidArgument when the folder cannot be written.
+    A file of that name is replaced in one step, also where several programs do so at a time. Raises MissingDependency
+    when the sources are not there (an installation without .py files), InvalidArgument when the folder cannot be
+    written.
     """
     files = dict(_files())
     if "harebell/spark/source.py" not in files or "pyspark_harebell/__init__.py" not in files:
         raise MissingDependency("the Python sources of harebell are not installed here, so they cannot be packaged")
     target = folder / f"harebell-{__version__}.zip"
-    temporary = target.with_name(f"{target.name}.tmp")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        make_folder(folder)
+        with replacing(target) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in sorted(files):
                 archive.writestr(zipfile.ZipInfo(name, _TIME), files[name].read_bytes(), zipfile.ZIP_DEFLATED)
-        temporary.replace(target)
     except OSError as error:
         raise InvalidArgument(f"{target} cannot be written: {error.strerror}") from error
     return target.resolve()
