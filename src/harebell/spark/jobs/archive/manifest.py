@@ -1,32 +1,42 @@
 """The log of a Parquet archive: which data files count, one JSON file a commit.
 
-    _archive/log/000000000012.json       commit 12: files added, files removed, the writer
-    _archive/log/000000000064.state.json everything up to commit 64, so that reading the log stays short
+    _archive/log/000000000064.state.json the state before the next one
+    _archive/log/000000000128.state.json everything up to commit 128; the commits that it covers are deleted
+    _archive/log/000000000129.json       commit 129: files added, files removed, the writer
 
-Rules: a commit's file is written and fsync'ed under another name and linked to its number; os.link fails when the
-number is taken, so of two writers one wins and the other looks again. What a reader sees is the state after some
-commit, never half of one. A state file is only a shortcut: it is renamed into place, and may be missing.
+Rules: a commit's file is on disk under another name and linked to its number; os.link fails when the number is taken,
+so of two writers one wins and the other looks again. What a reader sees is the state after some commit, never half of
+one.
+
+A state is on disk before a commit that it covers is deleted, so a kill at any point leaves a state (or the beginning)
+and every commit behind it. A number is free again once its commit is deleted. Hence two rules for those who were slow:
+a reader begins anew when there is a later state than the one it began with; a writer that has linked its commit looks
+for a state of that number or a later one, and commits again where that state lacks the commit. The state before the
+last one stays, so that a listing of the folder finds one of the two, even if it is not made at one instant.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import time
-import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from harebell.errors import DataLoss
-from harebell.spark.jobs.archive.layout import OWN, DataFile, Format, Written, data_file
-from harebell.synced_files import make_folder, sync_folder
+from harebell.spark.jobs.archive.layout import ORPHAN_SECONDS, OWN, DataFile, Format, Written, data_file
+from harebell.synced_files import make_file, make_folder, replace_file
 
 __all__ = ["Manifest"]
 
 STATE_EVERY: Final = 64  # commits
+COMMIT: Final = ".json"  # the end of a file's name, behind its number
+STATE: Final = ".state.json"
 _DIGITS: Final = 12
+_FILE: Final = re.compile(rf"([0-9]{{{_DIGITS},}})({re.escape(STATE)}|{re.escape(COMMIT)})")
 
 
 @dataclass(slots=True)
@@ -51,6 +61,14 @@ class State:
             total = rows + (before.total if before else 0)
             self.writers[commit["writer"]] = Written(commit["batch"], rows, total)
         self.version = commit["version"]
+
+    def has(self, commit: dict[str, Any]) -> bool:
+        """Whether that commit counts in it: its batch, and its files, of which some may be exchanged again."""
+        if commit["writer"] is not None:
+            written = self.writers.get(commit["writer"])
+            if written is None or written.batch < commit["batch"]:
+                return False
+        return all(path in self.files or path in self.removed for path, _, _ in commit["add"])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -97,7 +115,7 @@ class Manifest:
         return sorted(path for path, at in self.state().removed.items() if at <= before)
 
     def forget(self, seconds: float) -> None:
-        """Nothing: a checkpoint drops the commits before it."""
+        """Nothing: each state drops the commits that it covers, and the names of files that were deleted."""
 
     def add(self, files: Sequence[DataFile], writer: str, batch: int) -> bool:
         def commit(state: State) -> dict[str, Any] | None:
@@ -118,13 +136,44 @@ class Manifest:
         self._commit(commit)
 
     def state(self) -> State:
-        """The archive as it is now."""
-        names = {path.name for path in self._log.iterdir()}
-        states = sorted(name for name in names if name.endswith(".state.json"))
-        state = State.from_json(json.loads((self._log / states[-1]).read_text())) if states else State()
-        while (name := _name(state.version + 1)) in names:
-            state.apply(json.loads((self._log / name).read_text()))
+        """The archive as it is now. Raises DataLoss when the log lacks a commit or its state."""
+        while True:
+            commits, states = self._numbers()
+            newest = states[-1] if states else 0
+            self._step("listed")
+            state, behind = self._read(newest)
+            if self._numbers()[1] == states:
+                break  # nothing was deleted while it was read
+        last = max(commits, default=0)
+        if state is None or newest + len(behind) < last:
+            missing = _name(newest, STATE) if state is None else _name(newest + len(behind) + 1)
+            raise DataLoss(f"{self._log} lacks {missing}, though it has later commits: put the file back from a backup")
+        for commit in behind:
+            state.apply(commit)
         return state
+
+    def _numbers(self) -> tuple[list[int], list[int]]:
+        """The numbers of the commits and of the states, in their order."""
+        found = [match for path in self._log.iterdir() if (match := _FILE.fullmatch(path.name)) is not None]
+        commits = sorted(int(match[1]) for match in found if match[2] == COMMIT)
+        return commits, sorted(int(match[1]) for match in found if match[2] == STATE)
+
+    def _read(self, number: int) -> tuple[State | None, list[dict[str, Any]]]:
+        """A state, None if it is deleted, and the commits behind it."""
+        try:
+            state = State.from_json(self._content(_name(number, STATE))) if number else State()
+        except FileNotFoundError:
+            return None, []
+        behind: list[dict[str, Any]] = []
+        try:
+            while True:
+                behind.append(self._content(_name(number + len(behind) + 1)))
+        except FileNotFoundError:
+            return state, behind
+
+    def _content(self, name: str) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self._log / name).read_text())
+        return content
 
     def _commit(self, make: Callable[[State], dict[str, Any] | None]) -> bool:
         while True:
@@ -132,35 +181,48 @@ class Manifest:
             commit = make(state)
             if commit is None:
                 return False
-            commit["version"] = state.version + 1
+            version = commit["version"] = state.version + 1
             commit["at"] = time.time()
-            temporary = self._write(commit)
-            try:
-                self._step("commit")
-                os.link(temporary, self._log / _name(commit["version"]))
-            except FileExistsError:
+            self._step("commit")
+            if not make_file(self._log / _name(version), [_text(commit)]):
                 continue
-            finally:
-                temporary.unlink()
-            sync_folder(self._log)
             self._step("committed")
-            if commit["version"] % STATE_EVERY == 0:
+            if any(number >= version for number in self._numbers()[1]):
+                if not self.state().has(commit):
+                    continue  # the number was taken once, and free again
+            elif version % STATE_EVERY == 0:
                 state.apply(commit)
-                state.removed = {path: at for path, at in state.removed.items() if (self.root / path).exists()}
-                self._write(state.to_json()).replace(self._log / _name(state.version, ".state.json"))
+                self._sum_up(state)
             return True
 
-    def _write(self, content: dict[str, Any]) -> Path:
-        path = self._log / f"{uuid.uuid4().hex}.tmp"
-        with path.open("w") as file:
-            json.dump(content, file, separators=(",", ":"))
-            file.flush()
-            os.fsync(file.fileno())
-        return path
+    def _sum_up(self, state: State) -> None:
+        """Write a state, then delete what it covers."""
+        state.removed = {path: at for path, at in state.removed.items() if (self.root / path).exists()}
+        replace_file(self._log / _name(state.version, STATE), [_text(state.to_json())])
+        self._step("summed up")
+        commits, states = self._numbers()
+        covered = [_name(number) for number in commits if number <= state.version]
+        covered += [_name(number, STATE) for number in [number for number in states if number <= state.version][:-2]]
+        abandoned = [path for path in self._log.glob("*.tmp") if _age(path) > ORPHAN_SECONDS]  # of writers that died
+        for path in [*(self._log / name for name in covered), *abandoned]:
+            with suppress(OSError):  # the next state tries again
+                path.unlink()
 
 
-def _name(version: int, end: str = ".json") -> str:
+def _name(version: int, end: str = COMMIT) -> str:
     return f"{version:0{_DIGITS}d}{end}"
+
+
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _age(path: Path) -> float:
+    """Seconds since it was written; 0 when it is gone."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _listed(files: Sequence[DataFile]) -> list[list[object]]:
