@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
+import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -67,6 +72,53 @@ def test_an_error_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InvalidArgument, match="more than 3 folders"):
         write_rows(tmp_path, 1, 0, [batch(days[:3]), batch(days)])
     assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def open_files() -> set[Path]:
+    """The descriptors of this process, where the system tells them."""
+    return set(Path("/proc/self/fd").iterdir()) if sys.platform == "linux" else set()
+
+
+class Refused(BaseException):
+    """Stands in for whatever ends a step: an error of the disk, of Arrow, the end of the task."""
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), Refused()], ids=["disk", "end"])
+def test_no_step_that_fails_leaves_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Every making, write and sync of three files fails in its turn."""
+    monkeypatch.setattr(archive_files, "BUFFER_BYTES", 1)  # some files are begun before the end
+    rows = [batch([{"routing_key": f"{key}.x", "timestamp": DAY} for key in "abc"])] * 2
+    left = 0
+
+    def counted(work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise error
+            return work(*arguments, **named)
+
+        return call
+
+    for module, name in (
+        (pq, "ParquetWriter"), (pq.ParquetWriter, "write"), (pq.ParquetWriter, "write_table"), (os, "fsync"),
+        (pq.ParquetWriter, "close"), (archive_files, "sync_folder"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
+    for step in itertools.count(1):
+        left = step
+        files = open_files()
+        try:
+            made = write_rows(tmp_path / "x", 1, 0, rows)
+        except type(error):
+            assert not list(tmp_path.rglob("*.parquet"))
+            assert open_files() == files
+        else:
+            break
+    assert step > 12
+    assert len(made) == 3
 
 
 def test_no_rows_no_file(tmp_path: Path) -> None:

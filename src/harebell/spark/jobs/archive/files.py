@@ -43,7 +43,11 @@ class FileWriter:
         self._path = f"{folder}/{uuid.uuid4().hex}.parquet"
         make_folder(root / folder)
         self._file = (root / self._path).open("wb")
-        self._writer = pq.ParquetWriter(self._file, stored_arrow(), compression=COMPRESSION)
+        try:
+            self._writer = pq.ParquetWriter(self._file, stored_arrow(), compression=COMPRESSION)
+        except BaseException:
+            self._abandon()
+            raise
         self._rows = 0
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
@@ -63,6 +67,9 @@ class FileWriter:
         """Gives up: the file is deleted."""
         with contextlib.suppress(OSError, pa.ArrowException):  # it writes an end, and the disk may be full
             self._writer.close()
+        self._abandon()
+
+    def _abandon(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
         (self._root / self._path).unlink(missing_ok=True)
@@ -111,10 +118,14 @@ class Cutter:
         """Every file, complete and on disk."""
         for partition in list(self._waiting):
             self._write(partition)
-            self._done.append(self._files.pop(partition).close())  # at once, so that few files are open at a time
-        while self._files:
-            self._done.append(self._files.popitem()[1].close())
+            self._finish(partition)  # at once, so that few files are open at a time
+        for partition in list(self._files):
+            self._finish(partition)
         return self._done
+
+    def _finish(self, partition: Partition) -> None:
+        self._done.append(self._files[partition].close())
+        del self._files[partition]  # not before: `discard` deletes a file whose end cannot be written
 
     def discard(self) -> None:
         """Gives up: every file is deleted."""
