@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import socket
 import ssl
 from typing import Any
 
@@ -13,6 +14,7 @@ from harebell.admin import Management
 from harebell.admin.http import server
 from harebell.broker import Broker, Tls
 from tests.admin.kit import CERTIFICATE, KEY, Api
+from tests.broker.net.test_listening import Unwilling
 from tests.wire import PATIENCE
 
 ALERT = 21  # the type of a record
@@ -104,3 +106,26 @@ async def test_several_requests_and_large_answers_in_one_connection() -> None:
             connection.close()
 
         await asyncio.to_thread(ask)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["fails", "is cancelled"])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+async def test_a_start_that_ends_early_listens_nowhere(
+    monkeypatch: pytest.MonkeyPatch, number: int, hangs: bool
+) -> None:
+    """Of HTTP, and of HTTPS behind it; the next start is one as any other."""
+    async with asyncio.timeout(PATIENCE), Broker(port=None, tls=Tls(CERTIFICATE, KEY)) as broker:
+        management = Management(broker, host=["127.0.0.1", "127.0.0.2"], port=0, tls_port=0)
+        with monkeypatch.context() as patched:
+            loop = Unwilling(patched, number, hangs=hangs)
+            starting = asyncio.create_task(management.start())
+            if hangs:
+                await loop.hanging.wait()
+                starting.cancel()
+            with pytest.raises(asyncio.CancelledError if hangs else OSError):
+                await starting
+        assert all(each.fileno() == -1 for each in loop.sockets)
+        async with management:
+            address = "127.0.0.2", management.port
+            with socket.create_connection(address):
+                pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from collections.abc import Sequence
@@ -13,7 +14,15 @@ import pytest
 import harebell
 from harebell.broker import Broker
 from harebell.broker.net import listening
-from harebell.broker.net.listening import ListenError, dialled_host, open_listeners, shown_address, shown_host
+from harebell.broker.net.listening import (
+    ListenError,
+    close_listeners,
+    dialled_host,
+    open_listeners,
+    serve,
+    shown_address,
+    shown_host,
+)
 from harebell.errors import InvalidArgument
 from tests.broker.net.addresses import has_ipv6
 
@@ -157,3 +166,44 @@ async def test_a_client_of_ipv6() -> None:
             (held,) = broker.node.connections
             assert held.name.endswith(f" -> [::1]:{broker.port}")
             assert held.name.startswith("[::1]:")
+
+
+class Unwilling:
+    """The running loop, whose `create_server` fails or never ends at a call with a number."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, *, hangs: bool) -> None:
+        self.sockets: list[socket.socket] = []
+        self.hanging = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        create = loop.create_server
+
+        async def create_server(*arguments: Any, sock: socket.socket, **named: Any) -> asyncio.Server:
+            self.sockets.append(sock)
+            if len(self.sockets) != number:
+                return await create(*arguments, sock=sock, **named)
+            if not hangs:
+                raise OSError(errno.EMFILE, "no more")
+            self.hanging.set()
+            await asyncio.Event().wait()
+            raise AssertionError("it was cancelled")
+
+        monkeypatch.setattr(loop, "create_server", create_server)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("hangs", [False, True], ids=["fails", "is cancelled"])
+async def test_a_start_that_ends_early_leaves_no_socket(
+    monkeypatch: pytest.MonkeyPatch, number: int, hangs: bool
+) -> None:
+    sockets = await open_listeners(["127.0.0.1", "127.0.0.2", "127.0.0.3"], 0)
+    servers: list[asyncio.Server] = []
+    loop = Unwilling(monkeypatch, number, hangs=hangs)
+    starting = asyncio.ensure_future(serve(sockets, asyncio.Protocol, servers.append))
+    if hangs:
+        await loop.hanging.wait()
+        starting.cancel()
+    with pytest.raises(asyncio.CancelledError if hangs else OSError):
+        await starting
+    await close_listeners(servers)
+    assert len(servers) == number - 1
+    assert [each.fileno() for each in sockets] == [-1] * 3

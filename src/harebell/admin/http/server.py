@@ -20,8 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from harebell.admin.http.app import HEADERS, App
-from harebell.broker.net.descriptors import ACCEPTS, deepen_backlog, last_for_connections
-from harebell.broker.net.listening import close_listeners, open_listeners, shown_address
+from harebell.broker.net.descriptors import last_for_connections
+from harebell.broker.net.listening import close_listeners, open_listeners, serve, shown_address
 from harebell.broker.net.tls_stream import TlsStream
 
 __all__ = ["Server"]
@@ -177,17 +177,20 @@ class Server:
     async def start(self) -> None:
         """Listen. Raises ListenError, which is an OSError."""
         self._config.load()
-        loop, last = asyncio.get_running_loop(), last_for_connections()
+        last = last_for_connections()
 
         def connection() -> _Connection | TlsStream:
             made = _Connection(self._config, self._state, last)
             return made if self._tls is None else TlsStream(self._tls, _Secured(made, self._streams))
 
         sockets = await open_listeners(self._hosts, self.port)
-        for listening in sockets:
-            server = await loop.create_server(connection, sock=listening, backlog=ACCEPTS)
-            self._servers.append(deepen_backlog(server))
-        self.address, self.port = sockets[0].getsockname()[:2]
+        address = sockets[0].getsockname()
+        try:
+            await serve(sockets, connection, self._servers.append)
+        except BaseException:
+            await self.stop()
+            raise
+        self.address, self.port = address[:2]
 
     async def stop(self) -> None:
         """Close the listeners, let answers that are on their way go out, and end all connections."""

@@ -41,9 +41,8 @@ def last_for_connections() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1 - kept
 
 
-def deepen_backlog(server: asyncio.Server) -> asyncio.Server:
-    """Let the kernel queue BACKLOG connections for each of the server's sockets. Returns the server."""
+def deepen_backlog(server: asyncio.Server) -> None:
+    """Let the kernel queue BACKLOG connections for each of the server's sockets."""
     for listening in server.sockets:
         with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
             same.listen(BACKLOG)
-    return server

@@ -16,11 +16,11 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from harebell.broker.net.descriptors import BACKLOG
+from harebell.broker.net.descriptors import ACCEPTS, BACKLOG, deepen_backlog
 
 __all__ = [
     "LOOPBACK",
@@ -28,6 +28,7 @@ __all__ = [
     "close_listeners",
     "dialled_host",
     "open_listeners",
+    "serve",
     "shown_address",
     "shown_host",
 ]
@@ -143,6 +144,28 @@ def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
         made.close()
         raise
     return made
+
+
+async def serve(
+    sockets: Sequence[socket.socket],
+    protocol: Callable[[], asyncio.BaseProtocol],
+    made: Callable[[asyncio.Server], None],
+) -> None:
+    """Serve on each socket. `made` takes each server before it accepts anything: who has it closes it, also when this
+    fails or is cancelled; the sockets without a server are closed here.
+    """
+    loop, left = asyncio.get_running_loop(), list(sockets)
+    try:
+        for listening in sockets:
+            # Serving begins once the server is known: a cancelled one would leave its socket in the loop.
+            server = await loop.create_server(protocol, sock=listening, backlog=ACCEPTS, start_serving=False)
+            left.remove(listening)
+            made(server)
+            await server.start_serving()
+            deepen_backlog(server)
+    finally:
+        for listening in left:
+            listening.close()
 
 
 async def close_listeners(servers: Sequence[asyncio.Server]) -> None:

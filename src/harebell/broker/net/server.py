@@ -26,8 +26,8 @@ from types import TracebackType
 from typing import Final, Self, TextIO
 
 from harebell.broker.net.administration import Administration
-from harebell.broker.net.descriptors import ACCEPTS, deepen_backlog, last_for_connections
-from harebell.broker.net.listening import close_listeners, dialled_host, open_listeners, shown_host
+from harebell.broker.net.descriptors import last_for_connections
+from harebell.broker.net.listening import close_listeners, dialled_host, open_listeners, serve, shown_host
 from harebell.broker.net.tls import Tls
 from harebell.broker.net.tls_stream import TlsStream
 from harebell.broker.net.transport import SocketTransport
@@ -324,24 +324,18 @@ class Broker(Administration):
         """Listen on all addresses. Returns the port."""
         sockets = await open_listeners(self.hosts, port)
         self._dialled = shown_host(dialled_host(self.hosts, sockets[0]))
-        loop = asyncio.get_running_loop()
         bound: int = sockets[0].getsockname()[1]
-        left = list(sockets)
-        try:
-            for listening in sockets:
-                # Serving begins once the server is known: a cancelled one would leave its socket in the loop.
-                server = await loop.create_server(
-                    lambda: protocol(node), sock=listening, backlog=ACCEPTS, start_serving=False
-                )
-                left.remove(listening)
-                self._servers.append((server, protocol == self._encrypted))
-                await server.start_serving()
-                deepen_backlog(server)
-                if self._node is not node:
-                    raise RuntimeError("the broker was stopped while it started")
-        finally:
-            for listening in left:
-                listening.close()
+
+        def check() -> None:
+            if self._node is not node:
+                raise RuntimeError("the broker was stopped while it started")
+
+        def made(server: asyncio.Server) -> None:
+            self._servers.append((server, protocol == self._encrypted))
+            check()
+
+        await serve(sockets, lambda: protocol(node), made)
+        check()
         return bound
 
     def _plain(self, node: Node) -> SocketTransport:
