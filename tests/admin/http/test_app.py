@@ -265,6 +265,8 @@ def test_a_handler_that_fails_is_500_and_tells_the_log_alone(
     assert answer.status == 500
     assert answer.json == {"error": "internal_server_error", "reason": "the broker's log says what failed"}
     assert "ZeroDivisionError" in caplog.text
+    act = own.api().get("/api/audit")[0]
+    assert (act["act"], act["user"], act["reason"]) == ("forgotten", "guest", "the broker's log says what failed")
 
 
 def test_nothing_that_was_sent_as_a_password_is_logged(serving: ApiThread, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,8 @@ Rules, in this order:
 - A handler's work runs on the broker's slices, in the name of the user, and each slice is a batch: an answer leaves
   when the changes that it reports are in the catalog on the disk.
 - Every answer has the headers of HEADERS, those to errors too.
-- A handler that fails is 500, and the log has the exception; the client gets no part of it.
+- A handler that fails is 500, and the log has the exception; the client gets no part of it. The audit log has the
+  request as it has one that is refused.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ UNREAD_DIGITS: Final = 5  # of the length of a body that is read to its end thou
 CHANGING: Final = frozenset({"PUT", "POST", "PATCH", "DELETE"})
 METHODS: Final = ", ".join(sorted({*CHANGING, "GET", "HEAD", "OPTIONS"}))
 STORE_FAILED: Final = Refused(503, "store_failed", "the disk refuses what the broker writes")
+FAILED: Final = Refused(500, "internal_server_error", "the broker's log says what failed")
 NOT_HERE: Final = Refused(404, "Object Not Found", "Not Found")
 
 
@@ -102,7 +104,7 @@ class App:
             return
         except Exception:
             log.exception("%s %s failed", scope["method"], _shown(scope["raw_path"]))
-            answer = Refused(500, "internal_server_error", "the broker's log says what failed").answer()
+            answer = FAILED.answer()
         patient = _patient(send)
         try:
             if isinstance(answer, Stream) and scope["method"] == "HEAD":
@@ -146,6 +148,11 @@ class App:
             answer = await self._checked(endpoint, request, receive)
         except Refused as refused:
             self._audit(request, refused)
+            raise
+        except Left:
+            raise
+        except Exception:  # a part of the change may be done
+            self._audit(request, FAILED)
             raise
         self._audit(request, None)
         return answer
