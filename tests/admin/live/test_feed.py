@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Iterator
 from typing import cast
 
 import pytest
 
 from harebell.admin.live import feed
+from harebell.admin.live.board import Entry
 from harebell.broker.operations.events import Events
 from harebell.protocol.v091 import methods as m
 from harebell.routing.policies import Policy
@@ -162,6 +165,47 @@ def test_a_client_that_is_too_slow_begins_anew(own: ApiThread, quick: None) -> N
         api("DELETE", "/api/queues/%2F/7")
         watch.until(lambda: watch.resets == 2 and "queues" in watch.complete)
         watch.until(lambda: len(watch.rows["queues"]) == 29)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), OSError(5, "x")], ids=["a defect", "the system"])
+@pytest.mark.parametrize("rows", [0, 1, 2])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_look_that_fails_ends_no_view(
+    own: ApiThread, quick: None, caplog: pytest.LogCaptureFixture, error: Exception, rows: int, begun: bool
+) -> None:
+    """`rows` are given before the error; the stream has begun before it, or begins with it."""
+    api, failed = own.api(), 0
+    for name in ("one", "two", "three"):
+        api.put(f"/api/queues/%2F/{name}")
+    board = own.management.context.feed._boards["queues"]
+    kind = board.kind
+
+    def look() -> Iterator[Entry | None]:
+        nonlocal failed
+        if failed == 3:
+            yield from kind.look()
+            return
+        failed += 1
+        yield from itertools.islice(kind.look(), rows)
+        raise error
+
+    def fail() -> None:
+        board.kind = kind._replace(look=look)
+
+    if not begun:
+        own.run(fail)
+    with Watch(api, "queues", "vhosts") as watch:
+        if begun:
+            watch.until(lambda: watch.complete == {"queues", "vhosts"})
+            own.run(fail)
+        publish(api, "one")
+        watch.until(lambda: watch.row("vhosts", "/").get("messages_ready") == 1)
+        api("DELETE", "/api/queues/%2F/two")
+        watch.until(lambda: watch.list("queues") == ["one", "three"] and failed == 3)
+        watch.until(lambda: watch.row("queues", "one").get("messages_ready") == 1)
+        assert watch.resets == (3 if begun else 2)  # the queues' view begins anew, the other goes on
+    assert caplog.text.count("a look at queues failed") == 3
+    assert own.broker.node.batch.failed is None
 
 
 def test_without_a_stream_nothing_looks(own: ApiThread, quick: None) -> None:

@@ -76,11 +76,14 @@ class _Changes:
 
 
 class Board:
-    """The board of one kind. `number` counts its looks; 0: none yet."""
+    """The board of one kind. `number` is that of its last look; 0: none yet, or all is forgotten.
+
+    Each look has the number behind that of the last one, but not the first look after `forget`.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.number = 0
+        self.number = self._last = 0
         self._rows: dict[object, _Row] = {}
         self._ids = 0
         self._changes: Mapping[str, _Changes] = {}
@@ -93,13 +96,14 @@ class Board:
         return {"topic": kind.topic, "facts": kind.facts, "figures": (*kind.gauges, *kind.rates)}
 
     def forget(self) -> None:
-        """Forget all rows: nobody listens."""
+        """Forget all rows: nobody listens, or those who do shall begin anew."""
         self._rows, self._changes, self._joined, self.number = {}, {}, {}, 0
+        self._last += 1
         self.kind.forget()
 
     def looking(self, seconds: float) -> Steps[None]:
         """Look at all objects; `seconds` have passed since the last look."""
-        rows, first, number = self._rows, not self.number, self.number + 1
+        rows, first, number = self._rows, not self.number, self._last + 1
         changes: dict[str, _Changes] = {}
         for count, entry in enumerate(self.kind.look()):
             if not count % STEP:
@@ -121,7 +125,7 @@ class Board:
             if not count % STEP:
                 yield
         if self._rows is rows:  # else all was forgotten meanwhile, and the next look is the first one
-            self._changes, self._joined, self.number = changes, {}, number
+            self._changes, self._joined, self.number, self._last = changes, {}, number, number
 
     def _note(self, row: _Row, entry: Entry, seconds: float, changes: dict[str, _Changes]) -> None:
         if entry.facts != row.facts:

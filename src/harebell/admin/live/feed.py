@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -30,6 +31,8 @@ from harebell.broker.timers import Timer
 from harebell.routing.steps import Steps
 
 __all__ = ["AUDIT", "CHANGES", "PERIOD", "Feed"]
+
+log = logging.getLogger("harebell.admin")
 
 CHANGES: Final = "changes"
 """The topic of the broker's events."""
@@ -235,9 +238,10 @@ class Feed:
             self._timer = node.timers.at(node.timers.now() + round(pause_after(spent) * 1000), self._ring)
 
     def _looking_at(self, boards: Iterable[str], seconds: float) -> Steps[None]:
-        yield from self._counts.refreshing()
+        yield from _tried("the counts", self._counts.refreshing())
         for name in boards:
-            yield from self._boards[name].looking(seconds)
+            if not (yield from _tried(name, self._boards[name].looking(seconds))):
+                self._boards[name].forget()  # its streams begin anew with the next look
 
     def _happened(self) -> None:
         """A change or an act was noted: tell it, with those that follow at once."""
@@ -251,6 +255,19 @@ class Feed:
     def _wake(self, listeners: Iterable[_Listener]) -> None:
         for each in listeners:
             each.woken.set()
+
+
+def _tried(what: str, work: Steps[None]) -> Steps[bool]:
+    """Do the work; an error is logged, so that it ends no other view. Returns whether it was done.
+
+    An OSError too: outside, it would be one of the store.
+    """
+    try:
+        yield from work
+    except Exception:
+        log.exception("the live views: a look at %s failed", what)
+        return False
+    return True
 
 
 def _groups(user: User, topic: str) -> frozenset[str] | None:
