@@ -814,6 +814,25 @@ def test_the_outbox_while_tasks_have_all_threads(configure: Configure, monkeypat
 
 
 @pytest.mark.parametrize("broker_url", ["harebell"], indirect=True)
+@pytest.mark.parametrize("part", ["_relay", "_keep_deliveries", "_read_unrouted", "_read_queue"])
+def test_a_worker_ends_with_the_error_of_any_of_its_parts(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise LookupError(part)
+
+    monkeypatch.setattr(process.WorkerProcess, part, fail)
+    backend = configure(queues=("default",), results="database")
+
+    async def run() -> None:
+        async with asyncio.timeout(60):
+            await process.WorkerProcess(backend, ["default"], 1, 1).run()
+
+    with pytest.raises(LookupError, match=part):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("broker_url", ["harebell"], indirect=True)
 @pytest.mark.parametrize("stopping", [False, True])
 def test_a_task_that_takes_longer_than_the_consumer_timeout(
     configure: Configure, work: Work, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stopping: bool

@@ -113,6 +113,7 @@ class WorkerProcess:
         relaying, keeping = asyncio.create_task(self._relay()), asyncio.create_task(self._keep_deliveries(broker))
         try:
             slots = asyncio.Semaphore(self._concurrency)
+            beside = {relaying, keeping}
             self._read_queues(broker, slots)
             self._readers.add(asyncio.create_task(self._read_unrouted(broker)))
             stopping = asyncio.create_task(self._stopping.wait())
@@ -121,10 +122,12 @@ class WorkerProcess:
                 self._changed.clear()
                 self._read_queues(broker, slots)
                 changing = asyncio.create_task(self._changed.wait())
-                waited = [*self._readers, stopping, changing]
+                waited = [*self._readers, *beside, stopping, changing]
                 done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 changing.cancel()
-                done.discard(changing)
+                ended = {task for task in beside & done if task.exception() is None}  # it has nothing to do
+                beside -= ended
+                done -= {*ended, changing}
             self._stopping.set()
             for task in self._readers:
                 task.cancel()
