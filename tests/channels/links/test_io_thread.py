@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 
+from harebell import errors
 from harebell.channels import ChannelLayer
+from harebell.channels.runtime import LayerRuntime
+from tests.channels.conftest import Make
 
 HELLO = {"type": "hello"}
 
@@ -99,3 +104,48 @@ def test_a_forked_child_has_its_own(plain: ChannelLayer) -> None:
     assert answers.get(timeout=60) == "mine"
     assert asyncio.run(asyncio.wait_for(plain.receive(channel), 60)) == {"type": "from the child"}
     child.join(60)
+
+
+SHARED: dict[str, Callable[[LayerRuntime], Coroutine[Any, Any, object]]] = {
+    "a channel's queue": lambda runtime: runtime.connection.declare("work"),
+    "a process's queue": lambda runtime: runtime.local_queues.ensure("specific.x!"),
+    "control messages": lambda runtime: runtime.controls.ensure(),
+    "a membership": lambda runtime: runtime.groups.add("g", f"specific.{runtime.connection.client_id}!x"),
+}
+
+
+@pytest.mark.parametrize("start", SHARED.values(), ids=list(SHARED))
+async def test_an_error_whose_callers_were_all_cancelled_is_no_complaint(
+    make: Make, monkeypatch: pytest.MonkeyPatch, start: Callable[[LayerRuntime], Coroutine[Any, Any, object]]
+) -> None:
+    """And the next caller begins anew."""
+    runtime = make().runtime
+    complaints: list[dict[str, Any]] = []
+
+    async def all_cancelled() -> None:
+        begun, end = asyncio.Event(), asyncio.Event()
+
+        async def refused(work: object) -> None:
+            begun.set()
+            await end.wait()
+            raise errors.NotAllowed("refused")
+
+        before = asyncio.all_tasks()
+        with monkeypatch.context() as patched:
+            patched.setattr(runtime.connection, "over_links", refused)
+            patched.setattr(runtime.thread.loop, "call_exception_handler", complaints.append)
+            caller = asyncio.ensure_future(start(runtime))
+            await begun.wait()
+            caller.cancel()
+            await asyncio.wait([caller])
+            end.set()
+            if left := asyncio.all_tasks() - before:
+                await asyncio.wait(left)
+            del caller, left
+            for _ in range(3):
+                await asyncio.sleep(0)
+                gc.collect()
+
+    await runtime.call(all_cancelled)
+    assert complaints == []
+    await runtime.call(lambda: start(runtime))

@@ -280,7 +280,7 @@ class LayerConnection:
         name = non_local(channel)
         task = self._declaring.get(name)
         if task is None:
-            task = self._declaring[name] = self.thread.loop.create_task(self._declare(name, channel))
+            task = self._declaring[name] = self.thread.share(self._declare(name, channel))
             task.add_done_callback(lambda _: self._declaring.pop(name))
         return await asyncio.shield(task)
 

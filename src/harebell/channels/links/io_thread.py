@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from harebell.client.blocking.loop import TurnLoop
 
-__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "io_thread", "retrieved", "this_process"]
+__all__ = ["Answer", "AsyncAnswer", "IOThread", "SyncAnswer", "io_thread", "this_process"]
 
 logger = logging.getLogger("harebell.channels")
 
@@ -161,6 +161,15 @@ class IOThread:
         else:
             answer.give(result)
 
+    def share(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Start a task whose callers, each shielded, have its result or its error; called in the thread.
+
+        When all of them are cancelled, nobody has the error, and asyncio does not complain.
+        """
+        task = self.loop.create_task(work)
+        task.add_done_callback(_retrieved)
+        return task
+
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task of the thread, and log its exception; called in the thread."""
         task = self.loop.create_task(work)
@@ -197,8 +206,7 @@ class IOThread:
             self._loop_results.pop(loop, None)
 
 
-def retrieved(task: asyncio.Task[Any]) -> None:
-    """Retrieve the exception of a task whose callers may all have been cancelled: asyncio would complain."""
+def _retrieved(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()
 

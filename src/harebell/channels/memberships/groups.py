@@ -33,7 +33,6 @@ from typing import Final, cast
 from harebell import errors
 from harebell.channels.links.batch import Part, Publish
 from harebell.channels.links.connection import LOST, LayerConnection
-from harebell.channels.links.io_thread import retrieved
 from harebell.channels.links.link import Link, bind, bind_exchange, declare_exchange, declare_queue
 from harebell.channels.links.registry import GONE, LEFT, MEMBER
 from harebell.channels.local_members import LocalMembers
@@ -116,8 +115,7 @@ class Groups:
         key = group, process
         task = self._settling.get(key)
         if task is None:
-            task = self._settling[key] = self._connection.thread.loop.create_task(self._settled(group, process))
-            task.add_done_callback(retrieved)
+            task = self._settling[key] = self._connection.thread.share(self._settled(group, process))
         return task
 
     async def _settled(self, group: str, process: str) -> None:

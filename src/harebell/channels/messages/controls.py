@@ -20,7 +20,6 @@ from typing import Final
 from harebell import errors
 from harebell.channels.links.batch import Part, Publish
 from harebell.channels.links.connection import LayerConnection
-from harebell.channels.links.io_thread import retrieved
 from harebell.channels.links.link import Link, declare_queue
 from harebell.channels.links.registry import LAYER
 from harebell.channels.names import owner_of
@@ -80,8 +79,7 @@ class Controls:
         while self._read_on is None or self._read_on is not self._connection.link:
             if self._starting is None:
                 self._used = True
-                self._starting = self._connection.thread.loop.create_task(self._begin())
-                self._starting.add_done_callback(retrieved)
+                self._starting = self._connection.thread.share(self._begin())
             await asyncio.shield(self._starting)
 
     async def _begin(self) -> None:

@@ -84,13 +84,8 @@ class LocalQueueReader:
             return
         task = self._queues.get(process)
         if task is None:
-            task = self._queues[process] = self._connection.thread.loop.create_task(self._begin(process))
-        try:
-            await asyncio.shield(task)
-        except Exception:
-            if self._queues.get(process) is task:
-                del self._queues[process]
-            raise
+            task = self._queues[process] = self._connection.thread.share(self._begin(process))
+        await asyncio.shield(task)
 
     @property
     def processes(self) -> list[str]:
@@ -102,11 +97,15 @@ class LocalQueueReader:
         return self._queues.get(process, False) is None
 
     async def _begin(self, process: str) -> None:
-        await self._controls.ensure()
         try:
+            await self._controls.ensure()
             await self._connection.over_links(lambda link: self._consume(link, process))
-        except errors.PreconditionFailed as error:
-            raise explained(error) from error
+        except BaseException as error:
+            if self._queues.get(process) is asyncio.current_task():  # the next caller begins anew
+                del self._queues[process]
+            if isinstance(error, errors.PreconditionFailed):
+                raise explained(error) from error
+            raise
         self._queues[process] = None
 
     async def _restore(self, link: Link) -> None:
