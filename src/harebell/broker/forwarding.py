@@ -10,11 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from harebell.broker.message import Message
-from harebell.protocol.v091 import Properties
+from harebell.protocol.v091 import Properties, Table
 from harebell.routing import Route, Router
 from harebell.routing.exchanges.hashing import HASH_PROPERTIES
 
-__all__ = ["ROUTABLE_PROPERTIES", "Forwarding", "Receiver", "Sink", "hashed_properties", "whole_message"]
+__all__ = [
+    "ROUTABLE_PROPERTIES",
+    "Forwarding",
+    "Receiver",
+    "Sink",
+    "hashed_properties",
+    "route_message",
+    "whole_message",
+]
 
 
 ROUTABLE_PROPERTIES: Final = tuple(name for name in Properties.__slots__ if name not in ("headers", "reserved"))
@@ -60,6 +68,29 @@ class Forwarding(Protocol):
 
     def exchange_sinks(self, route: Route, keys: tuple[str, ...]) -> tuple[Sink, ...]:
         """The exchanges on the route that hold the message: delayed ones and histories."""
+
+
+def route_message(
+    router: Router,
+    exchange: str,
+    keys: tuple[str, ...],
+    properties: Properties,
+    body: Callable[[], bytes],
+    *,
+    released: bool = False,
+    lenient: bool = False,
+) -> Route:
+    """The route of a message by its keys, as `Router.route_keys`; an exchange reads no more of it than it routes by."""
+    headers: Table = properties.headers or {}
+    return router.route_keys(
+        exchange,
+        keys,
+        lambda: headers,
+        lambda: hashed_properties(properties),
+        lambda: whole_message(properties, body()),
+        released=released,
+        lenient=lenient,
+    )
 
 
 def hashed_properties(properties: Properties) -> Mapping[str, object]:

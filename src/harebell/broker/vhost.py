@@ -18,7 +18,7 @@ from harebell.broker.batch import Batch
 from harebell.broker.counts import ChannelCounts, Churn, ExchangeCounts, Lasting
 from harebell.broker.exchanges.delayed import Delays
 from harebell.broker.exchanges.stateful import StatefulExchanges
-from harebell.broker.forwarding import Sink, hashed_properties, whole_message
+from harebell.broker.forwarding import Sink, route_message
 from harebell.broker.message import Address, Message
 from harebell.broker.observers import INTERNAL_USER, Listener, Tracer
 from harebell.broker.queues.base import DecoratorFactory, Owner, Queue
@@ -589,21 +589,13 @@ class VirtualHost:
         It may tell of a client's headers or arguments, which fill a frame by themselves: then its longest headers are
         left out.
         """
-        headers = properties.headers or {}
-        route = self.router.route_keys(
-            exchange,
-            (routing_key,),
-            lambda: headers,
-            lambda: hashed_properties(properties),
-            lambda: whole_message(properties, body),
-            lenient=True,
-        )
+        route = route_message(self.router, exchange, (routing_key,), properties, lambda: body, lenient=True)
         sinks = (*self.receivers(route.queues), *self.exchange_sinks(route, (routing_key,)))
         if not sinks:
             return
         try:
             address = Address(exchange, routing_key)
-            properties.headers = without_long_headers(headers, FRAME_MAX)
+            properties.headers = without_long_headers(properties.headers or {}, FRAME_MAX)
             frames = encode_content(1, properties, body, FRAME_MAX)
         except LocalProtocolError as error:  # the key or headers are too long: they contain those of a client's message
             log.warning("%s in vhost '%s': cannot say %s: %s", exchange, self.name, routing_key, error)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, hashed_properties, whole_message
+from harebell.broker.forwarding import Forwarding, route_message
 from harebell.broker.message import MarkedMessage, Message
 from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.journal import Journal
@@ -241,14 +241,8 @@ class Delays:
         released = MarkedMessage(
             message.address, content, message.keys, message.bcc, died=message.died, ttl=message.ttl
         )
-        route = vhost.router.route_keys(
-            self._exchange,
-            entry.keys,
-            lambda: headers,
-            lambda: hashed_properties(properties),
-            lambda: whole_message(properties, source.body),
-            released=True,
-            lenient=True,
+        route = route_message(
+            vhost.router, self._exchange, entry.keys, properties, lambda: source.body, released=True, lenient=True
         )
         for number, name in enumerate(route.queues, 1):
             queue = vhost.queues.get(name)

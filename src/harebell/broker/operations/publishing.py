@@ -14,7 +14,7 @@ from harebell.broker.auth import Access
 from harebell.broker.clients import Channel
 from harebell.broker.counts import AMQP091
 from harebell.broker.expiration import milliseconds_of
-from harebell.broker.forwarding import Sink, hashed_properties, whole_message
+from harebell.broker.forwarding import Sink, route_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.vhost import VirtualHost
 from harebell.defaults import FRAME_MAX
@@ -49,13 +49,7 @@ def publishing(
     headers = dict(properties.headers or {})
     ttl, copies = check_publication(access, exchange, routing_key, properties, len(body), max_size=max_size)
     keys = (routing_key, *copies)
-    route = vhost.router.route_keys(
-        exchange,
-        keys,
-        lambda: headers,
-        lambda: hashed_properties(properties),
-        lambda: whole_message(properties, body),
-    )
+    route = route_message(vhost.router, exchange, keys, properties, lambda: body)
     hidden = bcc_keys(headers)
     if "BCC" in headers:
         properties.headers = {name: value for name, value in headers.items() if name != "BCC"}

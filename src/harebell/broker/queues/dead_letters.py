@@ -24,7 +24,7 @@ from functools import partial
 from typing import Final, Protocol, cast
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, Receiver, Sink, hashed_properties, whole_message
+from harebell.broker.forwarding import Forwarding, Receiver, Sink, route_message
 from harebell.broker.letters import Letter
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.slices import Work
@@ -115,14 +115,7 @@ def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> 
     properties.headers = cast("dict[str, FieldValue]", after)
     properties.expiration = None
     routing_keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
-    route = vhost.router.route_keys(
-        exchange,
-        routing_keys,
-        lambda: after,
-        lambda: hashed_properties(properties),
-        lambda: whole_message(properties, message.content.body),
-        lenient=True,
-    )
+    route = route_message(vhost.router, exchange, routing_keys, properties, lambda: message.content.body, lenient=True)
     queues = vhost.receivers(without_cycles(reason, after, route.queues))
     if not queues and not route.delayed and not route.remembered:
         return None

@@ -13,12 +13,11 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, hashed_properties, whole_message
+from harebell.broker.forwarding import Forwarding, route_message
 from harebell.broker.message import Message
 from harebell.broker.queues.contents.plain import Contents
 from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.journal import Journal
-from harebell.protocol.v091 import Table
 from harebell.routing import cc_keys
 from harebell.routing.settings import QueueSettings
 
@@ -59,16 +58,8 @@ def reroute(queue: EndingQueue, message: Message) -> None:
     if exchange is None or not vhost.router.has_exchange(exchange):
         return
     properties = message.content.decode_properties()
-    headers: Table = properties.headers or {}
-    keys = message.keys or (message.address.routing_key, *cc_keys(headers))
-    route = vhost.router.route_keys(
-        exchange,
-        keys,
-        lambda: headers,
-        lambda: hashed_properties(properties),
-        lambda: whole_message(properties, message.content.body),
-        lenient=True,
-    )
+    keys = message.keys or (message.address.routing_key, *cc_keys(properties.headers or {}))
+    route = route_message(vhost.router, exchange, keys, properties, lambda: message.content.body, lenient=True)
     queues = vhost.receivers([name for name in route.queues if name != queue.name])
     if message.ttl is not None:
         for each in queues:

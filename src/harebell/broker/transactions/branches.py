@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Sink, hashed_properties, whole_message
+from harebell.broker.forwarding import Sink, route_message
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.classic import ClassicQueue
@@ -32,7 +32,6 @@ from harebell.broker.timers import Timers
 from harebell.broker.transactions.branch import Branch, BranchState, Publication, Taken, Xid
 from harebell.broker.transactions.record import Record
 from harebell.errors import NotFound, ResourceError
-from harebell.protocol.v091 import Table
 from harebell.routing import Route, Router, cc_keys
 
 __all__ = ["DEFAULT_TIMEOUT", "MAX_BRANCHES", "MAX_TIMEOUT", "Branches"]
@@ -436,16 +435,9 @@ def _by_queue(taken: Iterable[Taken]) -> dict[Queue, list[Back]]:
 def _routed(vhost: Home, message: Message) -> tuple[Sink, ...]:
     """Where a message goes whose route has more than queues: as if it were published now."""
     properties = message.content.decode_properties()
-    headers: Table = properties.headers or {}
-    keys = message.keys or (message.address.routing_key, *cc_keys(headers))
-    if not vhost.router.has_exchange(message.address.exchange):
+    keys = message.keys or (message.address.routing_key, *cc_keys(properties.headers or {}))
+    exchange = message.address.exchange
+    if not vhost.router.has_exchange(exchange):
         return ()
-    route = vhost.router.route_keys(
-        message.address.exchange,
-        keys,
-        lambda: headers,
-        lambda: hashed_properties(properties),
-        lambda: whole_message(properties, message.content.body),
-        lenient=True,
-    )
+    route = route_message(vhost.router, exchange, keys, properties, lambda: message.content.body, lenient=True)
     return (*vhost.receivers(route.queues), *vhost.exchange_sinks(route, keys))

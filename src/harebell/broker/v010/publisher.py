@@ -24,7 +24,7 @@ from harebell.broker.batch import Batch
 from harebell.broker.clients import Channel
 from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
 from harebell.broker.counts import ChannelCounts
-from harebell.broker.forwarding import Sink, hashed_properties, whole_message
+from harebell.broker.forwarding import Sink, route_message
 from harebell.broker.message import Address, MarkedMessage, Message, NumberedMessage
 from harebell.broker.node import Node
 from harebell.broker.operations.system_services import Requester, Service, has_service
@@ -46,7 +46,6 @@ from harebell.protocol.v010.domains import AcceptMode, RejectCode
 from harebell.protocol.v010.frames import FRAME_HEADER, LARGEST_FRAME, size_at
 from harebell.protocol.v010.shapes import Shape, shape_of
 from harebell.protocol.v010.transfers import Transfers
-from harebell.protocol.v091 import Properties, Table
 from harebell.routing import SYSTEM_EXCHANGE, Route
 from harebell.routing.exchanges.exchange import Dependence
 
@@ -478,7 +477,7 @@ class Publisher:
         if target.per_message:
             keys = (target.address.routing_key,)
             properties, _ = properties_of(content)
-            route = self._route(target, keys, properties, content)
+            route = route_message(vhost.router, target.address.exchange, keys, properties, lambda: content.body)
             if route.effort:
                 self._session.spend(route.effort)
             queues = (*target.direct, *vhost.receivers(route.queues))
@@ -499,16 +498,6 @@ class Publisher:
         if route is not None and (route.delayed or route.remembered):
             queues = (*queues, *vhost.exchange_sinks(route, (target.address.routing_key,)))
         return message, queues
-
-    def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:
-        headers: Table = properties.headers or {}
-        return self._session.vhost.router.route_keys(
-            target.address.exchange,
-            keys,
-            lambda: headers,
-            lambda: hashed_properties(properties),
-            lambda: whole_message(properties, content.body),
-        )
 
 
 def _is_no_local(sink: Sink) -> bool:

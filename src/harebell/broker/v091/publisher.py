@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from harebell.broker.clients import Channel
 from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
 from harebell.broker.expiration import milliseconds_of
-from harebell.broker.forwarding import Sink, hashed_properties, whole_message
+from harebell.broker.forwarding import Sink, route_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.operations.system_services import Service, has_service
 from harebell.broker.queues.base import Queue
@@ -429,14 +429,8 @@ class Publisher:
         return True
 
     def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:
-        headers: Table = properties.headers or {}
-        route = self._connection.vhost.router.route_keys(
-            target.address.exchange,
-            keys,
-            lambda: headers,
-            lambda: hashed_properties(properties),
-            lambda: whole_message(properties, content.body),
-        )
+        router = self._connection.vhost.router
+        route = route_message(router, target.address.exchange, keys, properties, lambda: content.body)
         self._effort += route.effort
         return route
 
