@@ -27,7 +27,7 @@ FINEST = (
     (base, "PART"), (unread_input, "PART"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
     (slices, "DISCARD"),
     (plain, "FEED"), (backlog, "FEED"), (removed, "STEP"), (transactions, "STEP"), (transactions, "SHARE"),
-    (consumer_timeouts, "STEP"), (expiry, "SHARE"), (letters, "FEW"), (letters, "STEP"),
+    (consumer_timeouts, "STEP"), (expiry, "SHARE"), (letters, "QUEUES_AT_ONCE"), (letters, "QUEUES_PER_STEP"),
 )  # fmt: skip
 M = TypeVar("M", bound=m.Method)
 

@@ -25,9 +25,9 @@ from harebell.broker.slices import Slices, Work
 
 __all__ = ["Letter", "Letters"]
 
-FEW: Final = 8  # queues of a letter that is published at once
+QUEUES_AT_ONCE: Final = 8  # of a letter that is published by the call that makes it
 INLINE: Final = 512  # publications from the line in a batch, before the rest waits for slices
-STEP: Final = 8  # queues of a step
+QUEUES_PER_STEP: Final = 8
 CROWD: Final = 1024  # letters in the line, above which works that make more of them wait until it is empty
 
 
@@ -87,7 +87,7 @@ class Letters:
 
     def send(self, message: Message, sinks: Sequence[Sink]) -> None:
         """Publish a letter to its sinks: at once, or in its turn."""
-        if not self.free or len(sinks) > FEW:
+        if not self.free or len(sinks) > QUEUES_AT_ONCE:
             self.put(Letter(message, sinks))
             return
         self.free = False
@@ -143,7 +143,7 @@ class Letters:
     def _step(self) -> None:
         """Publish the first letter to some of its sinks."""
         letter, done = self._line.popleft(), True
-        count = min(STEP, letter.left)
+        count = min(QUEUES_PER_STEP, letter.left)
         self.inline -= max(1, count)
         self.current = letter.number
         try:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from harebell.broker import node as broker_node
-from harebell.broker.connections import fan_out
+from harebell.broker import fan_out, node as broker_node
 from harebell.broker.store.queue_log.log import QueueLog
 from harebell.broker.v010 import publisher
 from harebell.errors import ResourceDeleted
@@ -90,9 +89,9 @@ def test_what_goes_to_many_queues_has_its_number_until_all_of_it_is_on_disk(
     node: DiskKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A queue whose part was synced before may not forget the number: the position has it only at the end."""
-    monkeypatch.setattr(publisher, "FEW", 1)
-    monkeypatch.setattr(fan_out, "WIDE", 1)
-    monkeypatch.setattr(fan_out, "STEP", 1)
+    monkeypatch.setattr(publisher, "UNTIMED_QUEUES", 1)
+    monkeypatch.setattr(fan_out, "WIDE_QUEUES", 1)
+    monkeypatch.setattr(fan_out, "QUEUES_PER_STEP", 1)
     client, positions = begun(node), node.node.store.positions
     client.wait(publish(client, b"0"))
     idle = len(positions._busy)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
+from harebell.broker.fan_out import publish_in_steps
 from harebell.broker.forwarding import Forwarding, route_message
 from harebell.broker.message import MarkedMessage, Message
 from harebell.broker.slices import Work
@@ -31,7 +32,6 @@ from harebell.routing.steps import Steps
 __all__ = ["Delayed", "Delays", "Hold"]
 
 DELAY_ID: Final = "x-delay-id"
-STEP: Final = 8  # queues of one message in a step
 REVOKED: Final = 64  # messages revoked in one step
 SLACK: Final = 1024  # entries of revoked messages before they are swept
 
@@ -244,20 +244,12 @@ class Delays:
         route = route_message(
             vhost.router, self._exchange, entry.keys, properties, lambda: source.body, released=True, lenient=True
         )
-        for number, name in enumerate(route.queues, 1):
-            queue = vhost.queues.get(name)
-            if queue is None:
-                continue  # it was deleted between two steps
-            if released.ttl is not None:
+        queues = vhost.receivers(route.queues)
+        if released.ttl is not None:
+            for queue in queues:
                 queue.enrich()
-            queue.publish(released)
-            if not number % STEP:
-                vhost.batch.relieve()
-                yield
-        for sink in vhost.exchange_sinks(route, entry.keys):
-            sink.publish(released)
+        yield from publish_in_steps(vhost.batch, released, (*queues, *vhost.exchange_sinks(route, entry.keys)))
         if self._journal is not None:
-            vhost.batch.cover_earlier()  # of earlier steps
             vhost.batch.when_safe(partial(self._journal.settle, entry.number))
 
 

@@ -14,7 +14,8 @@ from harebell.broker.auth import Access
 from harebell.broker.clients import Channel
 from harebell.broker.counts import AMQP091
 from harebell.broker.expiration import milliseconds_of
-from harebell.broker.forwarding import Sink, route_message
+from harebell.broker.fan_out import publish_in_steps
+from harebell.broker.forwarding import route_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.vhost import VirtualHost
 from harebell.defaults import FRAME_MAX
@@ -26,7 +27,6 @@ from harebell.routing.steps import Steps
 __all__ = ["Published", "check_publication", "publishing"]
 
 LONGEST: Final = 255  # characters of an expiration: a shortstr's; Python refuses to read thousands of digits
-STEP: Final = 8  # queues of a step
 
 
 class Published(NamedTuple):
@@ -71,7 +71,10 @@ def publishing(
         counts.return_unroutable += not queues and not held
     vhost.lasting.confirmable[AMQP091] += 1
     vhost.count_publications(exchange, queues, 1)
-    accepted = yield from _published(vhost, message, (*queues, *held), expires=ttl is not None)
+    if ttl is not None:
+        for queue in queues:
+            queue.enrich()
+    accepted = yield from publish_in_steps(vhost.batch, message, (*queues, *held))
     return Published(bool(queues or held), accepted, any(queue.stored for queue in queues) or bool(held))
 
 
@@ -94,19 +97,6 @@ def check_publication(
     if copies:
         access.publish_copies(exchange, copies)
     return ttl, copies
-
-
-def _published(vhost: VirtualHost, message: Message, sinks: tuple[Sink, ...], *, expires: bool) -> Steps[bool]:
-    accepted = True
-    for number, sink in enumerate(sinks, 1):
-        if expires:
-            sink.enrich()
-        accepted &= sink.publish(message)
-        if not number % STEP:
-            vhost.batch.relieve()
-            yield
-    vhost.batch.cover_earlier()
-    return accepted
 
 
 def _milliseconds(expiration: str | None) -> int | None:

@@ -22,8 +22,8 @@ from typing import Final, Protocol
 from harebell.broker.auth import Access
 from harebell.broker.batch import Batch
 from harebell.broker.clients import Channel
-from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
 from harebell.broker.counts import ChannelCounts
+from harebell.broker.fan_out import UNTIMED_QUEUES, is_wide, publish_in_steps
 from harebell.broker.forwarding import Sink, route_message
 from harebell.broker.message import Address, MarkedMessage, Message, NumberedMessage
 from harebell.broker.node import Node
@@ -124,7 +124,7 @@ class Target:
         self.ttl = None if ttl is None or ttl > MAX_TIME else ttl
         self.no_local = any(_is_no_local(queue) for queue in queues)
         special = per_message or self.no_local or service is not None or properties.immediate or self.ttl is not None
-        self.plain = not special and 0 < len(self.queues) <= FEW
+        self.plain = not special and 0 < len(self.queues) <= UNTIMED_QUEUES
         self.alike = self.plain and all(isinstance(queue, Queue) for queue in self.queues)
         self.delivery: bytes | None = None
         if properties.exchange != self.address.exchange or properties.redelivered:
@@ -217,7 +217,7 @@ class Publisher:
         else:
             outcome = self._deliver(target, message, queues)
             session.completions.add(number, outcome, stored=target.stored)
-            if len(queues) > FEW:
+            if len(queues) > UNTIMED_QUEUES:
                 session.spend(len(queues))
 
     def plan(self, transfers: Transfers) -> Known | None:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Generator
 from typing import Final, Protocol
 
 from harebell.broker.clients import Channel
-from harebell.broker.connections.fan_out import FEW, is_wide, publish_in_steps
 from harebell.broker.expiration import milliseconds_of
+from harebell.broker.fan_out import UNTIMED_QUEUES, is_wide, publish_in_steps
 from harebell.broker.forwarding import Sink, route_message
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.operations.system_services import Service, has_service
@@ -98,7 +98,7 @@ class Target:
         self.immediate = publish.immediate
         self.per_message = not cacheable  # headers, properties or chance decide, or an exchange holds it
         self.particular = publish.immediate or not self.queues
-        self.apart = self.particular or service is not None or len(self.queues) > FEW
+        self.apart = self.particular or service is not None or len(self.queues) > UNTIMED_QUEUES
         self.stored = any(queue.stored for queue in queues)
         self.narrowed: dict[bytes, Target] | None = {} if self.per_message and service is None else None
         self.count = 0
@@ -225,7 +225,7 @@ class Publisher:
         accepted = self.deliver(target, message, queues)
         if self.confirms is not None:
             self.confirms.add(accepted, target.is_stored(queues))
-        if len(queues) > FEW:
+        if len(queues) > UNTIMED_QUEUES:
             self._connection.spend(len(queues))
 
     def _fan_out(self, target: Target, message: Message, queues: tuple[Sink, ...]) -> Work:
