@@ -24,9 +24,10 @@ from harebell.protocol.v091 import Content, Engine, Properties, Role, Table, met
 
 PATIENCE = 60.0
 FINEST = (
-    (base, "PART"), (unread_input, "PART"), (unacked, "SHARE"), (unacked, "TAKEN"), (slices, "CHECK"),
-    (slices, "DISCARD"),
-    (plain, "FEED"), (backlog, "FEED"), (removed, "STEP"), (transactions, "STEP"), (transactions, "SHARE"),
+    (base, "PART"), (unread_input, "PART"), (unacked, "DELIVERIES_PER_STEP"), (unacked, "TAGS_PER_LOOKUP"),
+    (slices, "CHECK"), (slices, "DISCARD"),
+    (plain, "FEED"), (backlog, "FEED"), (removed, "STEP"),
+    (transactions, "PUBLICATIONS_PER_STEP"), (transactions, "DELIVERIES_PER_STEP"),
     (consumer_timeouts, "STEP"), (expiry, "SHARE"), (letters, "QUEUES_AT_ONCE"), (letters, "QUEUES_PER_STEP"),
 )  # fmt: skip
 M = TypeVar("M", bound=m.Method)

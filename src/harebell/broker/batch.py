@@ -101,7 +101,7 @@ class LetterWriter(Protocol):
 
 
 LONG_WRITE: Final = 4 * SLICE
-LETTERS: Final = 1 << 60  # the ticket of a batch whose letters wait is its number above this
+AFTER_LETTERS: Final = 1 << 60  # the ticket of a batch whose letters wait is its number above this
 FIRST_WRITE: Final = 0.001  # seconds of a writer that has to make its files; once it has, 20 microseconds and more
 
 
@@ -192,8 +192,8 @@ class Batch:
                 confirming, self.confirming = self.confirming, []
                 if self._when_safe:
                     callbacks, self._when_safe = self._when_safe, []
-                    if ticket >= LETTERS:
-                        self._after_letters.setdefault(ticket - LETTERS, []).extend(callbacks)
+                    if ticket >= AFTER_LETTERS:
+                        self._after_letters.setdefault(ticket - AFTER_LETTERS, []).extend(callbacks)
                     else:
                         self._safe.append((ticket, callbacks))
                         self._call_safe()  # what it confirms is confirmed after the next write
@@ -298,7 +298,7 @@ class Batch:
 
     def is_safe(self, ticket: int) -> bool:
         """Whether what waits for this ticket is on the disk, and its letters too."""
-        return ticket <= self.commit.synced if ticket < LETTERS else ticket - LETTERS <= self.lettered
+        return ticket <= self.commit.synced if ticket < AFTER_LETTERS else ticket - AFTER_LETTERS <= self.lettered
 
     def _cover_letters(self, ticket: int) -> int:
         """The ticket of a batch: another one, if its letters wait."""
@@ -306,7 +306,7 @@ class Batch:
         waits = self.letters.close()
         if self.failed is not None or not (waits or covers):
             return ticket
-        return LETTERS + self.letters.opened - 1
+        return AFTER_LETTERS + self.letters.opened - 1
 
     def _letters_published(self, number: int) -> None:
         self._all_published = number

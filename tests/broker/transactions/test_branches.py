@@ -10,6 +10,7 @@ import pytest
 
 from harebell.broker.message import to_held
 from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.slices import Work
 from harebell.broker.store.prepared import KeptBranch
@@ -376,19 +377,19 @@ def test_what_a_branch_holds_is_written_in_parts(kit: DiskKit, one_phase: bool) 
         sizes.append(len(records(kit)))
     written = len(records(kit))
     assert max(after - before for before, after in pairwise(sizes)) == 1
-    assert written > MANY // record.SHARE
+    assert written > MANY // record.MESSAGES_PER_PART
     for each in records(kit):
         kept = KeptBranch.decode(each[17:])
-        assert len(kept.messages) <= record.SHARE
-        assert len(kept.taken) <= record.TAKEN
+        assert len(kept.messages) <= record.MESSAGES_PER_PART
+        assert len(kept.taken) <= record.PLACES_PER_PART
 
 
 @pytest.mark.parametrize("one_phase", [False, True])
 def test_a_kill_between_the_parts(monkeypatch: pytest.MonkeyPatch, one_phase: bool) -> None:
     """The branch is whole, or there is none."""
-    monkeypatch.setattr(record, "SHARE", 200)
-    monkeypatch.setattr(record, "TAKEN", 300)
-    monkeypatch.setattr(module, "STEP", 300)
+    monkeypatch.setattr(record, "MESSAGES_PER_PART", 200)
+    monkeypatch.setattr(record, "PLACES_PER_PART", 300)
+    monkeypatch.setattr(module, "PUBLICATIONS_PER_STEP", 300)
     outcomes = set[int]()
     for steps in range(14):
         kit = DiskKit()
@@ -444,7 +445,7 @@ def test_what_was_taken_returns_in_steps(kit: DiskKit) -> None:
     branch, queues = filled(kit), kit.node.vhosts["/"].queues
     waiting = [queues["q"], queues["r"]]
     longest = in_steps(kit.node.branches.rolling_back(branch), lambda: sum(each.message_count for each in waiting))
-    assert longest <= module.SHARE
+    assert longest <= DELIVERIES_PER_STEP
     assert [each.message_count for each in waiting] == [MANY // 2, MANY // 2]
     assert not any(each.on_hold for each in waiting)
     assert bodies(kit, "q")[:3] == [b"0", b"2", b"4"]
@@ -456,5 +457,5 @@ def test_what_was_taken_is_settled_in_steps(kit: DiskKit) -> None:
         pass
     settled = (queues["q"].counts, queues["r"].counts)
     longest = in_steps(kit.node.branches.committing(branch), lambda: sum(each.ack for each in settled))
-    assert longest <= module.SHARE
+    assert longest <= DELIVERIES_PER_STEP
     assert sum(each.ack for each in settled) == MANY

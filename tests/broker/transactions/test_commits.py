@@ -168,7 +168,7 @@ def test_the_end_within_any_write(script: Callable[[Move], None]) -> None:
 )
 def test_a_power_cut_within_any_write(script: Callable[[Move], None], after: int, power: int, share: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("SHARE", "TAKEN"):  # a part for so many of its messages, and places
+        for name in ("MESSAGES_PER_PART", "PLACES_PER_PART"):  # a part for so many of its messages, and places
             patch.setattr(module, name, share)
         Move(script).run(after, power)
 

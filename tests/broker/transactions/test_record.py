@@ -17,8 +17,8 @@ from tests.broker.v010.disk_kit import DiskKit
 
 @pytest.fixture
 def kit(monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskKit]:
-    monkeypatch.setattr(module, "SHARE", 2)
-    monkeypatch.setattr(module, "TAKEN", 3)
+    monkeypatch.setattr(module, "MESSAGES_PER_PART", 2)
+    monkeypatch.setattr(module, "PLACES_PER_PART", 3)
     kit = DiskKit()
     yield kit
     kit.close()

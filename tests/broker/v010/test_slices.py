@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harebell.broker.connections import base, settling
+from harebell.broker.connections import base
+from harebell.broker.queues import settling
 from harebell.broker.transactions.branch import Xid
 from harebell.broker.v010 import deliveries, message_commands, session
 from harebell.protocol.v010 import Command, commands as c, controls as k, structs as s
@@ -17,7 +18,7 @@ def fine(monkeypatch: pytest.MonkeyPatch) -> None:
     cut_finely(monkeypatch)
     monkeypatch.setattr(base, "PART", 1 << 16)  # a command is read at once
     for module in (settling, deliveries, message_commands):
-        monkeypatch.setattr(module, "SHARE", 1)
+        monkeypatch.setattr(module, "DELIVERIES_PER_STEP", 1)
     for name in ("REPLAYED", "MANY"):
         monkeypatch.setattr(session, name, 1)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harebell.broker.connections import base
-from harebell.broker.connections.settling import SHARE
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP
 from harebell.broker.v091 import unacked
 from harebell.broker.v091.unacked import Unacked
 from harebell.errors import PreconditionFailed
@@ -228,11 +228,11 @@ STEPS = st.lists(
 
 @pytest.mark.pure
 @settings(max_examples=scaled(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=STEPS, share=st.sampled_from([1, 8, SHARE]))
+@given(steps=STEPS, share=st.sampled_from([1, 8, DELIVERIES_PER_STEP]))
 def test_a_tag_and_multiple_mean_all_that_are_outstanding_up_to_it(
     monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, int]], share: int
 ) -> None:
-    monkeypatch.setattr(unacked, "SHARE", share)
+    monkeypatch.setattr(unacked, "DELIVERIES_PER_STEP", share)
     table, outstanding, last = Unacked(None), list[int](), 0  # type: ignore[arg-type]
     settled: list[dict[int, object]] = []
 
@@ -278,16 +278,16 @@ def test_a_tag_and_multiple_mean_all_that_are_outstanding_up_to_it(
 def test_a_few_of_many_are_acknowledged_at_once(client: Client) -> None:
     """Only a settlement of more than one share is done in shares, however many are outstanding."""
     client.declare()
-    for number in range(3 * SHARE):
+    for number in range(3 * DELIVERIES_PER_STEP):
         client.publish("q", b"%d" % number)
     client.send(1, m.BasicConsume("q", "c"))
     unacked = client.connection.channels[1].unacked
-    assert unacked.is_long(True, 3 * SHARE)
+    assert unacked.is_long(True, 3 * DELIVERIES_PER_STEP)
     assert unacked.is_long(True)
-    for tag in range(10, SHARE, 10):
+    for tag in range(10, DELIVERIES_PER_STEP, 10):
         assert not unacked.is_long(True, tag)
         client.send(1, m.BasicAck(tag, multiple=True))
         assert next(iter(unacked.entries)) == tag + 1
-    client.send(1, m.BasicAck(3 * SHARE, multiple=True))
+    client.send(1, m.BasicAck(3 * DELIVERIES_PER_STEP, multiple=True))
     assert len(unacked) == 0
-    assert unacked.first == 3 * SHARE + 1
+    assert unacked.first == 3 * DELIVERIES_PER_STEP + 1

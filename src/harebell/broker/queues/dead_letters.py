@@ -42,7 +42,7 @@ __all__ = ["RETRY_MS", "DeadLetters", "Obituary", "dead_letter"]
 log = logging.getLogger("harebell.broker.dead_letters")
 
 RETRY_MS: Final = 5_000
-STEP: Final = 32  # letters tried again in one step
+LETTERS_PER_STEP: Final = 32  # that are tried again
 REST: Final = 20  # so many times as long as one trial of all took, the next one waits at least
 
 
@@ -270,7 +270,7 @@ class DeadLetters:
         for number, entry in enumerate(tuple(self._waiting), 1):
             if entry in self._waiting and not entry.unsynced and not entry.sending:
                 self._send(entry)
-            if not number % STEP:
+            if not number % LETTERS_PER_STEP:
                 yield
                 if self._queue.deleted:
                     break

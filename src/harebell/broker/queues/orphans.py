@@ -23,7 +23,7 @@ from harebell.routing.settings import QueueSettings
 
 __all__ = ["reroute", "rerouting"]
 
-STEP: Final = 16  # messages
+MESSAGES_PER_STEP: Final = 16
 
 
 class EndingQueue(Protocol):
@@ -75,7 +75,8 @@ def rerouting(queue: FullQueue) -> Work:
             yield
         left = queue.message_count
         while queue.message_count and not queue.deleted:
-            for _ in range(max(STEP, 2 * (queue.message_count - left))):  # more than come in beside it: it ends
+            came = queue.message_count - left
+            for _ in range(max(MESSAGES_PER_STEP, 2 * came)):  # more than come in beside it: it ends
                 held = queue.contents.pop()
                 if held is None:
                     break

@@ -24,6 +24,7 @@ from harebell.broker.message import Message
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.classic import ClassicQueue
 from harebell.broker.queues.existing import existing
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP, LETTERS_PER_STEP, returning
 from harebell.broker.queues.stream import StreamQueue
 from harebell.broker.slices import Work
 from harebell.broker.store.positions import NUMBER, Positions
@@ -42,9 +43,7 @@ DEFAULT_TIMEOUT: Final = 60  # seconds
 MAX_TIMEOUT: Final = 3600
 MAX_BRANCHES: Final = 65_536  # of a node
 ROLLED_BACK: Final = (BranchState.ROLLED_BACK, BranchState.TIMED_OUT)  # and the manager does not know yet
-STEP: Final = 32  # publications, or queues of one, of a step
-SHARE: Final = 256  # messages that return or are settled in a step
-LETTERS: Final = 8  # ... that are rejected, and may be dead-lettered
+PUBLICATIONS_PER_STEP: Final = 32  # or queues of one
 
 
 class Home(Protocol):
@@ -237,7 +236,7 @@ class Branches:
                 publish = queue.publish_again if seen and isinstance(queue, ClassicQueue) else queue.publish
                 refused += not publish(message)
                 published += 1
-                if published % STEP == 0:
+                if published % PUBLICATIONS_PER_STEP == 0:
                     batch.relieve()
                     yield
         self._batch.slices.discard(publications)
@@ -272,7 +271,7 @@ class Branches:
         rejected, branch.rejected = branch.rejected, []
         if not rejected:
             return
-        for share in _shares(rejected, LETTERS):
+        for share in _shares(rejected, LETTERS_PER_STEP):
             for queue, entries in _by_queue(share).items():
                 settled.add(queue)
                 queue.reject(entries)
@@ -305,22 +304,7 @@ class Branches:
 
     def returning(self, taken: list[Taken]) -> Work:
         """Return messages to their queues, which deliver nothing until all are there. The list is emptied then."""
-        held: dict[Queue, None] = {}
-        try:
-            for share in _shares(taken):
-                for queue in dict.fromkeys(each.queue for each in share):
-                    if queue not in held:
-                        queue.hold()
-                        held[queue] = None
-                yield
-            for share in _shares(taken):
-                for queue, entries in _by_queue(share).items():
-                    queue.before_requeue()
-                    queue.requeue(entries, failed=False)
-                    yield
-        finally:
-            for queue in held:
-                queue.release()
+        yield from returning(_shares(taken), _give_back, queues_of=_queues_of)
         self._batch.slices.discard(taken)
 
     def _end_kept(self, branch: Branch) -> None:
@@ -418,11 +402,21 @@ def _taken_again(vhost: Home, places: Iterable[Place], holder: Branch) -> Iterat
                 yield Taken(queue, position, held)
 
 
-def _shares(taken: Sequence[Taken], count: int = SHARE) -> Iterator[Sequence[Taken]]:
+def _shares(taken: Sequence[Taken], count: int = DELIVERIES_PER_STEP) -> Iterator[Sequence[Taken]]:
     """What was taken, so many at a time."""
     entries = iter(taken)
     while share := list(islice(entries, count)):
         yield share
+
+
+def _queues_of(taken: Iterable[Taken]) -> set[Queue]:
+    return {each.queue for each in taken}
+
+
+def _give_back(taken: Iterable[Taken]) -> None:
+    for queue, entries in _by_queue(taken).items():
+        queue.before_requeue()
+        queue.requeue(entries, failed=False)
 
 
 def _by_queue(taken: Iterable[Taken]) -> dict[Queue, list[Back]]:

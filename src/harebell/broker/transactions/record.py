@@ -19,8 +19,8 @@ from harebell.broker.store.prepared import KeptBranch, KeptMessage, LastCommit, 
 
 __all__ = ["LOOKED_AT", "Record"]
 
-SHARE: Final = 128  # messages of a part: it is written in one step
-TAKEN: Final = 512  # places of a part
+MESSAGES_PER_PART: Final = 128  # a part is written in one step
+PLACES_PER_PART: Final = 512
 LOOKED_AT: Final = 4096  # publications of a step that writes nothing
 
 
@@ -46,7 +46,7 @@ class Record:
                 self.places[number] = len(self.places)
                 self._part.messages.append(KeptMessage(message, _names(queues)))
                 _note_streams(queues, self.kept.streams)
-                if len(self._part.messages) == SHARE:
+                if len(self._part.messages) == MESSAGES_PER_PART:
                     self._write()
                     yield
             elif number % LOOKED_AT == 0:
@@ -62,10 +62,10 @@ class Record:
         left = len(taken)
         while left:
             places = self._part.rejected if rejected else self._part.taken
-            for queue, position in islice(entries, TAKEN):
+            for queue, position in islice(entries, PLACES_PER_PART):
                 if queue.stored and not queue.deleted:
                     places.append((queue.name, position, queue.folder))
-            left -= min(left, TAKEN)
+            left -= min(left, PLACES_PER_PART)
             if left:
                 self._write()
                 yield

@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
-from harebell.broker.connections.settling import LETTERS, SHARE, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import Held
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.browse import View
 from harebell.broker.queues.contents.group_lines import GroupHeld
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP, LETTERS_PER_STEP, returning
 from harebell.broker.slices import Work
 from harebell.broker.v010.delivered import Delivered, Taker, Unsettled, Windows
 from harebell.protocol.v010.values import MAX_RANGES
@@ -38,7 +38,7 @@ def select(table: dict[int, T], ranges: Iterable[tuple[int, int]]) -> list[int]:
     found: list[int] = []
     keys: list[int] | None = None
     for low, high in ranges:
-        if high - low < SHARE and keys is None:
+        if high - low < DELIVERIES_PER_STEP and keys is None:
             found += [number for number in range(low, high + 1) if number in table]
             continue
         if keys is None:
@@ -79,7 +79,7 @@ class Deliveries:
 
     def shares(self, ranges: Ranges) -> Iterator[Share]:
         """Take the deliveries in these ranges out of the table, a share at a time."""
-        return self.unsettled.shares(ranges, SHARE)
+        return self.unsettled.shares(ranges, DELIVERIES_PER_STEP)
 
     def all_shares(self) -> Iterator[Share]:
         """Take all deliveries out of the table, a share at a time."""
@@ -124,7 +124,7 @@ class Deliveries:
         for share in shares:
             for run in share:
                 lettered = any(queue.settings.dead_letter_exchange is not None for queue in set(run.queues()))
-                for part in run.cut(LETTERS if lettered else SHARE):
+                for part in run.cut(LETTERS_PER_STEP if lettered else DELIVERIES_PER_STEP):
                     for queue, back in part.backs():
                         queue.reject(back)
                     yield

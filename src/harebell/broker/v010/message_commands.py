@@ -10,11 +10,11 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from harebell.broker.auth import Access
 from harebell.broker.connections.consume_arguments import check_consume_arguments, selector_of
-from harebell.broker.connections.settling import SHARE
 from harebell.broker.node import Node
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.browse import BROWSE, View
 from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP
 from harebell.broker.rules.limits import check_consumers
 from harebell.broker.slices import Work
 from harebell.broker.v010.commands import LATER, Outcome
@@ -164,7 +164,7 @@ class MessageCommands:
 
     def _settle(self, number: int, command: Command, ranges: list[tuple[int, int]], work: Work) -> Outcome:
         """Settle the deliveries in these ranges: few at once, many in slices."""
-        if sum(high - low + 1 for low, high in ranges) > SHARE:
+        if sum(high - low + 1 for low, high in ranges) > DELIVERIES_PER_STEP:
             self._session.work(number, command, self._settling(number, work))
             return LATER
         for _ in work:

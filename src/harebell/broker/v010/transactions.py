@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from harebell.broker.batch import Batch
-from harebell.broker.connections.settling import SHARE
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.node import Node
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.existing import existing
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP
 from harebell.broker.slices import Work
 from harebell.broker.store.prepared import LastCommit
 from harebell.broker.transactions.commits import Commit
@@ -33,7 +33,7 @@ from harebell.protocol.v010 import Command, commands as c
 
 __all__ = ["HANDLERS", "Transactions"]
 
-STEP: Final = 32  # publications of one step
+PUBLICATIONS_PER_STEP: Final = 32
 
 
 class Demarcation(Protocol):
@@ -115,7 +115,7 @@ class Transactions:
                 message = commit.message(count - 1, message)
             accepted &= yield from publisher.deliver_in_steps(target, message, existing(session.vhost.queues, queues))
             stored |= target.stored
-            if count % STEP == 0:
+            if count % PUBLICATIONS_PER_STEP == 0:
                 batch.relieve()
                 yield
         settled: set[Queue] = set()
@@ -168,7 +168,7 @@ class Transactions:
         """Drop the publications; what was accepted is acquired again, in steps: the rest stays in the transaction."""
         self._session.batch.slices.discard(self.publications)
         self.publications = []
-        for share in self._accepted.shares(ALL, SHARE):
+        for share in self._accepted.shares(ALL, DELIVERIES_PER_STEP):
             self._session.deliveries.restore(share)
             yield
 

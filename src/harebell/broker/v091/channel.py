@@ -15,13 +15,13 @@ from typing import Any, Final, TypeAlias
 from harebell.broker.audit import performing
 from harebell.broker.connections.consume_arguments import check_consume_arguments, selector_of
 from harebell.broker.connections.consumer_timeouts import ConsumerTimeouts
-from harebell.broker.connections.settling import SHARE, counted, rejected_in_steps, returning
 from harebell.broker.counts import AMQP091, ChannelCounts
 from harebell.broker.message import Held
 from harebell.broker.operations.leases import LeaseRequest
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.browse import BROWSE, View
 from harebell.broker.queues.classic import ClassicQueue
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP, counted, rejected_in_steps, returning
 from harebell.broker.rules.limits import check_consumers
 from harebell.broker.slices import Work
 from harebell.broker.v091.confirms import Confirms
@@ -190,9 +190,9 @@ class Channel:
 
     def unacked_shares(self) -> Iterator[list[tuple[int, Consumer | None]]]:
         tags = list(self.unacked.entries)
-        for start in range(0, len(tags), SHARE):
+        for start in range(0, len(tags), DELIVERIES_PER_STEP):
             entries = self.unacked.entries
-            yield [(tag, entries[tag][1]) for tag in tags[start : start + SHARE] if tag in entries]
+            yield [(tag, entries[tag][1]) for tag in tags[start : start + DELIVERIES_PER_STEP] if tag in entries]
 
     def watch_acks(self) -> None:
         """Make the channel notify queues of each acknowledgement, for one from which basic.get took."""

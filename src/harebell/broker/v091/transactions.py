@@ -16,12 +16,12 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
-from harebell.broker.connections.settling import rejected_in_steps, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Queue
 from harebell.broker.queues.existing import existing
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP, rejected_in_steps, returning
 from harebell.broker.slices import Work
 from harebell.broker.transactions.commits import Commit
 from harebell.broker.v091.confirms import Confirms
@@ -49,8 +49,7 @@ class Settlement:
     failed: bool = False
 
 
-STEP: Final = 32  # publications of one step
-SHARE: Final = 512  # deliveries settled in one step
+PUBLICATIONS_PER_STEP: Final = 32
 
 
 class TransactionalChannel(Protocol):
@@ -116,13 +115,13 @@ class Transactions:
             except AmqpError as error:
                 refusal = refusal or error
             stored |= target.is_stored(queues)
-            if number % STEP == 0:
+            if number % PUBLICATIONS_PER_STEP == 0:
                 batch.relieve()
                 yield
         for number, (target, _, _) in enumerate(publications):
             if target.count:  # the topology may have changed since, and the targets with it
                 self._channel.counts.publish += target.flush_counts(self._channel.vhost)
-            if number % SHARE == SHARE - 1:
+            if number % DELIVERIES_PER_STEP == DELIVERIES_PER_STEP - 1:
                 yield
         some = bool(publications)
         batch.slices.discard(publications)
@@ -236,9 +235,9 @@ def _all_taken(settlements: list[Settlement]) -> Iterator[dict[int, Entry]]:
 
 
 def _shares(taken: dict[int, Entry]) -> Iterator[dict[int, Entry]]:
-    if len(taken) <= SHARE:
+    if len(taken) <= DELIVERIES_PER_STEP:
         yield taken
     else:
         entries = iter(taken.items())
-        while share := dict(islice(entries, SHARE)):
+        while share := dict(islice(entries, DELIVERIES_PER_STEP)):
             yield share

@@ -2,7 +2,7 @@
 
 One table for consumers and basic.get, because delivery tags are the channel's. Tags grow, so the table is in tag
 order and a `multiple` takes from its front. Many deliveries are settled in shares, so that other clients have their
-turns in between (`connections.settling`).
+turns in between (`queues.settling`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from heapq import merge
 from itertools import islice, takewhile
 from typing import Final, Protocol
 
-from harebell.broker.connections.settling import SHARE, returning
 from harebell.broker.counts import ChannelCounts
 from harebell.broker.message import to_held
 from harebell.broker.queues.base import Back, Queue
+from harebell.broker.queues.settling import DELIVERIES_PER_STEP, returning
 from harebell.broker.slices import Work
 from harebell.broker.v091.consumer import Consumer, Entry
 from harebell.errors import PreconditionFailed
@@ -24,7 +24,7 @@ from harebell.errors import PreconditionFailed
 __all__ = ["Unacked", "check_negative"]
 
 
-TAKEN: Final = 8192  # delivery tags looked up at a time
+TAGS_PER_LOOKUP: Final = 8192  # delivery tags looked up at a time
 
 
 class UnackedChannel(Protocol):
@@ -79,7 +79,11 @@ class Unacked:
 
     def is_long(self, multiple: bool, tag: int = 0) -> bool:
         """Whether a settlement may be for so many deliveries that it has to be done in shares (`tag`: the last)."""
-        return multiple and len(self.entries) > SHARE and not self.first <= tag < self.first + SHARE
+        return (
+            multiple
+            and len(self.entries) > DELIVERIES_PER_STEP
+            and not self.first <= tag < self.first + DELIVERIES_PER_STEP
+        )
 
     def shares(self, tag: int) -> Iterator[dict[int, Entry]]:
         """Take the deliveries up to a tag (0: all outstanding ones) out of the table, a share at a time.
@@ -94,9 +98,9 @@ class Unacked:
 
     def shares_of(self, tags: Sequence[int]) -> Iterator[dict[int, Entry]]:
         """Take the deliveries with these tags, where they are outstanding, out of the table, a share at a time."""
-        for start in range(0, len(tags), SHARE):
+        for start in range(0, len(tags), DELIVERIES_PER_STEP):
             entries, taken = self.entries, dict[int, Entry]()
-            for tag in tags[start : start + SHARE]:
+            for tag in tags[start : start + DELIVERIES_PER_STEP]:
                 entry = entries.pop(tag, None)
                 if entry is not None:
                     taken[tag] = entry
@@ -105,8 +109,8 @@ class Unacked:
     def checked(self, tag: int, methods: str, *, requeue: bool) -> Work:
         """As `check_negative`, for the deliveries up to a tag (0: all), in steps."""
         tags = list(self.entries)
-        for start in range(0, len(tags), TAKEN):
-            some = tags[start : start + TAKEN]
+        for start in range(0, len(tags), TAGS_PER_LOOKUP):
+            some = tags[start : start + TAGS_PER_LOOKUP]
             if tag and some[-1] > tag:
                 some = [each for each in some if each <= tag]
             entries = self.entries
@@ -124,7 +128,7 @@ class Unacked:
         if not multiple:
             return [tag]
         entries, first = self.entries, self.first
-        if tag - first < len(entries) + SHARE:
+        if tag - first < len(entries) + DELIVERIES_PER_STEP:
             return [each for each in range(first, tag + 1) if each in entries]
         tags = []
         for each in entries:
@@ -136,7 +140,7 @@ class Unacked:
     def restore(self, settled: Iterator[dict[int, Entry]], count: int) -> None:
         """Put `count` deliveries back into the table: their transaction was rolled back. Many: `restoring` does it."""
         self._restoring, self._aside = self._merging(settled), count
-        if len(self) <= SHARE:
+        if len(self) <= DELIVERIES_PER_STEP:
             for _ in self.restoring():
                 pass
 
@@ -152,14 +156,14 @@ class Unacked:
             yield
         before, merged = self._set_aside(), dict[int, Entry]()
         tags = merge(*runs, before)
-        while share := list(islice(tags, SHARE)):
+        while share := list(islice(tags, DELIVERIES_PER_STEP)):
             for tag in share:
                 entry = restored.pop(tag, None)
                 merged[tag] = before[tag] if entry is None else entry
             yield
-        while len(self.entries) > SHARE:  # delivered meanwhile: their tags are higher
+        while len(self.entries) > DELIVERIES_PER_STEP:  # delivered meanwhile: their tags are higher
             new = iter(self._set_aside().items())
-            while some := list(islice(new, SHARE)):
+            while some := list(islice(new, DELIVERIES_PER_STEP)):
                 merged.update(some)
                 yield
         merged |= self.entries
@@ -251,7 +255,7 @@ class Unacked:
 
         `queues`: those that deliver nothing until all have returned, besides those to which the first ones do.
         """
-        also = queues if len(self) > SHARE else ()
+        also = queues if len(self) > DELIVERIES_PER_STEP else ()
         return returning(self.shares(0), lambda taken: self._give_back(taken.values(), True, failed), also)
 
     def redeliver_all(self) -> Work:
@@ -320,7 +324,7 @@ def _run(settled: Iterator[dict[int, Entry]], restored: dict[int, Entry]) -> lis
     for taken in settled:
         restored |= taken
         run += taken
-        if len(run) >= SHARE:
+        if len(run) >= DELIVERIES_PER_STEP:
             break
     run.sort()
     return run
@@ -330,7 +334,7 @@ def _shares(unacked: Unacked, last: int) -> Iterator[dict[int, Entry]]:
     for _ in unacked.restoring():
         yield {}
     last = last or next(reversed(unacked.entries), 0)
-    while tags := list(takewhile(lambda tag: tag <= last, islice(unacked.entries, TAKEN))):
+    while tags := list(takewhile(lambda tag: tag <= last, islice(unacked.entries, TAGS_PER_LOOKUP))):
         yield from unacked.shares_of(tags)
     unacked.first = max(unacked.first, last + 1)
 

@@ -45,10 +45,10 @@ RUN: Final = 2048  # messages read back at a time
 MAX_ADDRESSES: Final = 1024
 NOTHING: Final[tuple[tuple[Address, bytes], ...]] = ()
 # The number that a log has of a return: how often the message came back, and in the bits above what it waits for, until
-# which time of the wall clock in milliseconds, or, from LETTERS on, as a dead letter that died for one of REASONS.
+# which time of the wall clock in milliseconds, or, from DIED on, as a dead letter that died for one of REASONS.
 COUNT_BITS: Final = 16
 COUNTED: Final = (1 << COUNT_BITS) - 1
-LETTERS: Final = 1 << 46
+DIED: Final = 1 << 46
 REASONS: Final[tuple[Reason, ...]] = ("rejected", "expired", "maxlen", "delivery_limit")
 MAX_MARKS: Final = 0xFFFF - NUMBER_BYTES  # the log's limit; longer ones are written before the frames
 
@@ -186,14 +186,14 @@ class Journal:
     def returned(self, held: Held, delay: int = 0) -> None:
         """Note that a message came back; it waits `delay` milliseconds for its retry."""
         if self._used:
-            until = min(_wall_clock() + delay, LETTERS - 1) if delay else 0
+            until = min(_wall_clock() + delay, DIED - 1) if delay else 0
             self.log.returned(held.position, min(held.count, COUNTED) | until << COUNT_BITS)
             self.touch()
 
     def died(self, position: int, count: int, reason: Reason) -> None:
         """Note that a message waits as a dead letter, after that many returns."""
         if self._used:
-            waits = LETTERS + REASONS.index(reason)
+            waits = DIED + REASONS.index(reason)
             self.log.returned(position, min(count, COUNTED) | waits << COUNT_BITS)
             self.touch()
 
@@ -353,8 +353,8 @@ class Journal:
         """What waited when the last process ended: places, milliseconds until the retry, and why each letter died."""
         waiting, self.waiting = self.waiting, {}
         for position, waits in sorted(waiting.items()):
-            if waits >= LETTERS:
-                yield position, 0, REASONS[(waits - LETTERS) % len(REASONS)]
+            if waits >= DIED:
+                yield position, 0, REASONS[(waits - DIED) % len(REASONS)]
             else:
                 yield position, max(0, waits - _wall_clock()), None
 

@@ -14,10 +14,10 @@ from harebell.broker.queues.base import Queue
 from harebell.broker.slices import Work
 from harebell.routing.steps import Steps
 
-__all__ = ["LETTERS", "SHARE", "counted", "rejected_in_steps", "returning"]
+__all__ = ["DELIVERIES_PER_STEP", "LETTERS_PER_STEP", "counted", "rejected_in_steps", "returning"]
 
-SHARE: Final = 512  # deliveries settled in one step
-LETTERS: Final = 8  # ..., where they are dead-lettered
+DELIVERIES_PER_STEP: Final = 512
+LETTERS_PER_STEP: Final = 8  # deliveries that are rejected, and may be dead-lettered to many queues
 
 E = TypeVar("E", bound="tuple[Any, ...]")  # a delivery: its first part is its queue
 S = TypeVar("S")  # deliveries of a share
@@ -57,7 +57,7 @@ def returning(
 def counted(queues: Iterator[Queue]) -> Steps[Counter[Queue]]:
     """How often each queue is among these, in steps."""
     found = Counter[Queue]()
-    while share := list(islice(queues, SHARE)):
+    while share := list(islice(queues, DELIVERIES_PER_STEP)):
         found.update(share)
         yield
     return found
@@ -69,5 +69,5 @@ def rejected_in_steps(taken: dict[int, E]) -> Iterator[dict[int, E]]:
         yield taken
         return
     entries = iter(taken.items())
-    while part := dict(islice(entries, LETTERS)):
+    while part := dict(islice(entries, LETTERS_PER_STEP)):
         yield part
