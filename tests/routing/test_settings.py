@@ -12,6 +12,7 @@ from harebell.routing.settings import (
     ARGUMENTS,
     COMPARED_QUEUE_ARGUMENTS,
     QueueSettings,
+    age_milliseconds,
     check_redeclaration,
     max_age_milliseconds,
     queue_settings,
@@ -123,6 +124,7 @@ def test_settings_of_a_stream() -> None:
 )
 def test_ages(text: str, milliseconds: int | None) -> None:
     assert max_age_milliseconds(text) == milliseconds
+    assert age_milliseconds(text) == (0 if text == "0D" else milliseconds)
 
 
 @pytest.mark.parametrize(

@@ -6,24 +6,23 @@ broker's own tools (`rabbitmqctl import_definitions`, `harebell serve --definiti
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import cast
 
 from harebell.client.connection import Connection
 from harebell.errors import NotFound, PreconditionFailed
 from harebell.protocol.v091 import Table
 from harebell.routing.definitions import Definitions, QueueDefinition
+from harebell.routing.naming import RESERVED_PREFIX
 from harebell.routing.table_values import Table as JsonTable
 
 __all__ = ["declare_topology", "durable_queues"]
-
-RESERVED: Final = "amq."  # prefix of the server's own names
 
 
 def durable_queues(definitions: Definitions, vhost: str) -> list[QueueDefinition]:
     """The queues of the virtual host that outlive a restart, in the order of the file."""
     return [
         each for each in definitions.queues
-        if each.vhost == vhost and each.durable and not each.name.startswith(RESERVED)
+        if each.vhost == vhost and each.durable and not each.name.startswith(RESERVED_PREFIX)
     ]  # fmt: skip
 
 
@@ -35,7 +34,7 @@ async def declare_topology(connection: Connection, definitions: Definitions, vho
     """
     remarks: list[str] = []
     for exchange in definitions.exchanges:
-        if exchange.vhost == vhost and exchange.name and not exchange.name.startswith(RESERVED):
+        if exchange.vhost == vhost and exchange.name and not exchange.name.startswith(RESERVED_PREFIX):
             try:
                 async with connection.channel() as channel:
                     await channel.exchange_declare(
@@ -49,7 +48,7 @@ async def declare_topology(connection: Connection, definitions: Definitions, vho
             except PreconditionFailed as error:
                 remarks.append(f"exchange '{exchange.name}' stays as it is: {error.detail}")
     for queue in definitions.queues:
-        if queue.vhost == vhost and not queue.name.startswith(RESERVED):
+        if queue.vhost == vhost and not queue.name.startswith(RESERVED_PREFIX):
             try:
                 async with connection.channel() as channel:
                     await channel.queue_declare(

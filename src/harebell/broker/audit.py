@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from harebell.errors import AmqpError
+from harebell.routing.naming import RESERVED_PREFIX
 
 __all__ = [
     "NOBODY",
@@ -154,7 +155,7 @@ class AuditLog:
         if origin is None:
             user = str(headers.get("user_who_performed_action", ""))
             origin = Origin("" if user == nobody else user, "", "")
-        if kind == "exchange" and (not headers["name"] or str(headers["name"]).startswith("amq.")):
+        if kind == "exchange" and (not headers["name"] or str(headers["name"]).startswith(RESERVED_PREFIX)):
             return  # it comes and goes with its virtual host
         if headers.get("component") == "operator_policy":
             kind = "operator.policy"

@@ -44,6 +44,7 @@ __all__ = [
     "QueueSettings",
     "QueueType",
     "check_redeclaration",
+    "age_milliseconds",
     "max_age_milliseconds",
     "queue_settings",
     "queue_type",
@@ -133,10 +134,15 @@ _AGE: Final = pattern(r"(\d{1,18})([YMDhms])", ASCII)
 _AGE_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "D": 86_400_000, "M": 2_592_000_000, "Y": 31_536_000_000}
 
 
-def max_age_milliseconds(text: str) -> int | None:
+def age_milliseconds(text: str) -> int | None:
     """An age such as "7D" in milliseconds: Y is 365 days, M 30, then D, h, m and s. None for a text that is no age."""
     age = _AGE.fullmatch(text)
-    return (int(age[1]) * _AGE_UNITS[age[2]] or None) if age else None
+    return int(age[1]) * _AGE_UNITS[age[2]] if age else None
+
+
+def max_age_milliseconds(text: str) -> int | None:
+    """As `age_milliseconds`, for the largest age of a stream's messages, which may not be 0: None for that too."""
+    return age_milliseconds(text) or None
 
 
 class Argument(NamedTuple):

@@ -187,6 +187,29 @@ def test_a_consumer_names_the_stream_that_it_is_for(kit: NodeKit, wanted: object
     kit.stop()
 
 
+@pytest.mark.parametrize(
+    ("age", "first"),
+    [("0s", 30), ("59m", 20), ("1h", 10), ("23h", 10), ("1D", 0), ("7D", 0), ("1d", None), ("h", None)],
+)
+def test_a_consumer_starts_at_the_messages_that_are_no_older(
+    kit: NodeKit, wall: WallClock, age: str, first: int | None
+) -> None:
+    client = kit.client()
+    declare(client)
+    for hours in (23, 1, 0):  # to the next ten
+        fill(client, 10)
+        wall.now += hours * 3_600_000
+    wall.now += 1 if age == "0s" else 0
+    client.call(m.BasicQos(prefetch_count=200), m.BasicQosOk)
+    client.send(1, m.BasicConsume("q", "c", arguments={"x-stream-offset": age}))
+    if first is None:
+        (close,) = client.take(m.ChannelClose)
+        assert "invalid_stream_offset_arg" in close.reply_text
+    else:
+        assert len(client.deliveries()) == 30 - first
+    kit.stop()
+
+
 def test_other_queues_have_no_id(kit: NodeKit) -> None:
     client = kit.client()
     client.declare("q")

@@ -228,6 +228,15 @@ def test_exclusive_needs_a_queue_without_subscribers_of_others(kit: Kit, client:
     assert other.exception.error_code == 405
 
 
+def test_an_exchange_whose_prefix_is_reserved_in_this_dialect_alone_can_be_deleted(kit: Kit, client: Client) -> None:
+    vhost = kit.node.vhosts["/"]
+    given = {"passive": False, "durable": False, "auto_delete": False, "internal": False}
+    vhost.declare_exchange("qpid.x", "direct", **given, arguments={}, user="guest")
+    client.call(c.ExchangeDelete("qpid.x"))
+    assert client.exception is None
+    assert not vhost.router.has_exchange("qpid.x")
+
+
 def test_a_stream_cannot_be_exclusive(client: Client) -> None:
     client.call(c.QueueDeclare("s", durable=True, arguments={"x-queue-type": "stream"}))
     client.call(c.QueueDeclare("s", exclusive=True))

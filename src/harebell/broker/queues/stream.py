@@ -14,7 +14,6 @@ RabbitMQ's refusals on streams apply here too: no prefetch (406); no_ack, basic.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -33,7 +32,7 @@ from harebell.defaults import FRAME_MAX
 from harebell.errors import NotImplemented as NotImplemented540, PreconditionFailed
 from harebell.protocol.v091 import FieldValue, Table
 from harebell.protocol.v091.splice import STREAM_OFFSET, replace_properties
-from harebell.routing.settings import QueueSettings
+from harebell.routing.settings import QueueSettings, age_milliseconds
 from harebell.routing.table_values import erlang_term, type_name
 
 __all__ = ["QUEUE_ID", "StreamQueue"]
@@ -44,9 +43,6 @@ QUEUE_ID: Final = "x-queue-id"
 SHARE: Final = 256  # messages per turn of a consumer
 RETENTION_MS: Final = 5_000
 """The interval at which a stream with a max-age checks for old segments."""
-
-_INTERVAL: Final = re.compile(r"([0-9]{1,18})([YMDhms])")
-_UNIT_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 def wall_clock() -> int:
@@ -212,9 +208,8 @@ class StreamQueue(Queue):
                 return max(value, log.first)
             case datetime():
                 return log.offset_at(int(value.timestamp() * 1000))
-            case str() if (interval := _INTERVAL.fullmatch(value)) is not None:
-                seconds = int(interval[1]) * _UNIT_SECONDS[interval[2]]
-                return log.offset_at(wall_clock() - seconds * 1000)
+            case str() if (age := age_milliseconds(value)) is not None:
+                return log.offset_at(wall_clock() - age)
         raise PreconditionFailed(
             f"invalid arg '{STREAM_OFFSET.name}' for {self}: "
             f"{{invalid_stream_offset_arg,{{{type_name(value)},{erlang_term(value)}}}}}"

@@ -45,6 +45,7 @@ from harebell.broker.store.group_commit import GroupCommit
 from harebell.broker.store.positions import NUMBER
 from harebell.broker.store.queue_log.journal import decode_marks, encode_marks
 from harebell.broker.store.record_file import RecordFile, record
+from harebell.defaults import FRAME_MAX
 from harebell.protocol.v091.content import stored_content
 
 __all__ = ["LOCAL", "KeptBranch", "KeptMessage", "LastCommit", "Place", "PreparedBranches"]
@@ -52,7 +53,6 @@ __all__ = ["LOCAL", "KeptBranch", "KeptMessage", "LastCommit", "Place", "Prepare
 log = logging.getLogger("harebell.broker.transactions")
 
 LONG: Final = 16 << 20  # bytes of the file, above which it is written anew when most of it is out of date
-FRAME_MAX: Final = 131_072
 _PREPARED: Final = 1
 _COMMITTED: Final = 2
 _OVER: Final = 3

@@ -37,13 +37,14 @@ from harebell.protocol.v010 import Command, Map, Struct, commands as c, structs 
 from harebell.protocol.v091 import Table
 from harebell.routing import Exchange, to_queue
 from harebell.routing.exchanges.exchange import Binding
+from harebell.routing.naming import RESERVED_PREFIX
 from harebell.routing.qpid_arguments import ALTERNATE, is_qpid
 from harebell.routing.steps import Steps, complete
 from harebell.routing.table_values import canonical
 
 __all__ = ["HANDLERS", "Topology", "table_of"]
 
-RESERVED: Final = ("amq.", "qpid.")
+RESERVED: Final = (RESERVED_PREFIX, "qpid.")  # of new names; an exchange "qpid..." is of a client of another dialect
 X_MATCH: Final = "x-match"
 BY_NAME: Final = (NO_LOCAL, ALTERNATE)
 COMPARED: Final = 512  # bindings compared in one step
@@ -148,7 +149,7 @@ class Topology:
         if not name:
             raise WrongArgument("exchange.delete: the default exchange cannot be deleted")
         exchange = self._exchange(name)
-        if name.startswith("amq."):
+        if name.startswith(RESERVED_PREFIX):
             raise NotAllowed(f"exchange '{name}' is the broker's own")
         if any(each.alternate == name for each in self._vhost.router.exchanges):
             raise NotAllowed(f"exchange '{name}' is the alternate of another exchange")

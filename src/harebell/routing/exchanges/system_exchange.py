@@ -17,6 +17,7 @@ from typing import Final
 
 from harebell.errors import AccessRefused
 from harebell.routing.exchanges.exchange import Binding, BindingIdentity, Destination, Exchange
+from harebell.routing.naming import RESERVED_PREFIX
 from harebell.routing.table_values import Table
 
 __all__ = ["SYSTEM_EXCHANGE", "SystemExchange", "is_reserved_service"]
@@ -46,4 +47,4 @@ class SystemExchange(Exchange):
 
 def is_reserved_service(routing_key: str) -> bool:
     """True for the names of services that AMQP reserves."""
-    return routing_key.startswith("amq.")
+    return routing_key.startswith(RESERVED_PREFIX)
