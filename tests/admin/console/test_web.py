@@ -234,6 +234,68 @@ def test_every_view_with_hostile_names_in_every_look(browser: Browser, hostile: 
         browser.check()
 
 
+ODD: tuple[str, ...] = (
+    ".", "..", "...", "/", "//", "../..", "?", "#", "%", "%2e", "%2F", "%FF", ";", "a;b", "+", "\\", " ", " a ", "&",
+    "=", ":", "~", "ÿ", "contents", "\u2024", "@",
+)  # fmt: skip
+"""Names that a browser, or a reader of URLs, may take for something else."""
+
+ENDPOINTS: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
+    ("vhosts", (), {}),
+    ("users", (), {"password": "x", "tags": ""}),
+    ("queues", ("odd",), {"durable": True}),
+    ("exchanges", ("odd",), {"type": "fanout"}),
+    ("policies", ("odd",), {"pattern": "^nobody$", "definition": {"max-length": 1}}),
+    ("operator-policies", ("odd",), {"pattern": "^nobody$", "definition": {"max-length": 1}, "apply-to": "queues"}),
+    ("parameters", ("federation-upstream", "odd"), {"value": {}}),
+)
+
+MAKE = """async ([noun, where, body, names]) => {
+  const main = document.querySelector("script[type=module]").src;
+  const { path, request, get, getOrNull } = await import(new URL("core/api.js", main));
+  const found = [];
+  for (const name of names) await request("PUT", path(noun, ...where, name), body);
+  for (const name of names) found.push((await get(path(noun, ...where, name))).name);
+  await getOrNull(path(noun, ...where, ""));
+  for (const name of names.slice(1)) await request("DELETE", path(noun, ...where, name));
+  return found;
+}"""
+
+
+def test_names_that_a_url_may_change(browser: Browser, own: ApiThread) -> None:
+    """Made, read and deleted one by one, each is the object with that name and no other."""
+    api, page = own.api(), browser.page
+    assert api.put("/api/vhosts/odd", {}) == 201
+    assert api.put("/api/permissions/odd/guest", {"configure": ".*", "write": ".*", "read": ".*"}) in (201, 204)
+    browser.log_in(own.management.url)
+    for noun, where, body in ENDPOINTS:
+        before = {each["name"] for each in api.get(f"/api/{noun}")}
+        assert page.evaluate(MAKE, [noun, where, body, ODD]) == [*ODD], noun
+        assert {each["name"] for each in api.get(f"/api/{noun}")} - before == {ODD[0]}, noun
+    browser.check("404 (Not Found)")
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_queue_whose_name_is_dots_is_purged(name: str, browser: Browser, own: ApiThread) -> None:
+    """And no other queue is deleted."""
+    api, page = own.api(), browser.page
+    for queue in (f"%FF{name}", "contents"):
+        assert api.put(f"/api/queues/%2F/{queue}", {"durable": True}) == 201
+    message = {"properties": {}, "routing_key": name, "payload": "x", "payload_encoding": "string"}
+    assert api("POST", "/api/exchanges/%2F/amq.default/publish", message).status == 200
+    browser.log_in(own.management.url)
+    browser.go(f"queues/%2F/{part(name)}", "durable")
+    page.get_by_role("heading", name=name, exact=True).wait_for()
+    page.get_by_role("button", name="Purge…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("1 message").first.wait_for()
+    dialog.get_by_role("button", name="Purge", exact=True).click()
+    dialog.wait_for(state="hidden")
+    left = {each["name"]: each["messages"] for each in api.get("/api/queues") if not each["name"].startswith("amq.")}
+    assert left == {name: 0, "contents": 0}
+    browser.check()
+
+
 def test_a_user_who_only_monitors(browser: Browser, hostile: ApiThread) -> None:
     """Sees no view of administrators in the menu, can open each that is there, and is refused in words elsewhere."""
     hostile.add_user("watcher", "monitoring", vhosts=(EVIL,))

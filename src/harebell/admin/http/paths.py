@@ -2,16 +2,19 @@
 
 Rules: a pattern is segments between slashes; one in braces takes any name, which is decoded from percent-encoded UTF-8.
 A literal segment goes before a name. One slash at the end does not count. A path that only other methods have is told
-from an unknown one, because the answer differs (405, 404).
+from an unknown one, because the answer differs (405, 404). An octet FF at the start of a segment is no part of the
+name: no UTF-8 has it, and browsers, which take "." and ".." out of a path, however they are written, leave "%FF.".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 __all__ = ["BadPath", "Tree", "split", "without_authority"]
+
+KEPT: Final = b"\xff"
 
 T = TypeVar("T")
 
@@ -32,12 +35,12 @@ def without_authority(target: bytes) -> tuple[bytes, bytes | None]:
 def split(raw: bytes) -> list[str]:
     """The decoded segments of a raw path. Raises BadPath."""
     try:
-        segments = [unquote_to_bytes(segment).decode() for segment in raw.split(b"/")[1:]]
+        segments = raw.split(b"/")[1:]
+        if segments and not segments[-1]:
+            segments.pop()
+        return [unquote_to_bytes(segment).removeprefix(KEPT).decode() for segment in segments]
     except UnicodeDecodeError:
         raise BadPath("a name in the path is not UTF-8") from None
-    if segments and not segments[-1]:
-        segments.pop()
-    return segments
 
 
 class _Branch(Generic[T]):

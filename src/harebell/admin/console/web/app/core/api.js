@@ -14,9 +14,13 @@ export class ApiError extends Error {
   }
 }
 
+// A browser takes "." and ".." out of a path, however they are written, and an empty part at its end does not count.
+// The octet FF before them, which no text has, keeps them (admin/http/paths.py).
+const LOST = new Set(["", ".", ".."]);
+
 /** The path of an endpoint: path("queues", vhost, name). */
 export function path(...parts) {
-  return "/api/" + parts.map((part) => encodeURIComponent(part)).join("/");
+  return "/api/" + parts.map((part) => (LOST.has(part) ? "%FF" : "") + encodeURIComponent(part)).join("/");
 }
 
 export function query(parameters) {
