@@ -201,6 +201,29 @@ def test_an_absurd_value_is_no_traceback(path: tuple[str, ...], run: Command, se
             assert result.status in STATUSES, (name, value, result)
 
 
+WHOLE: Final = {
+    path: names
+    for path in COMMANDS
+    if (names := [
+        each.names[0]
+        for each in COMMANDS[path].assemble_argument_collection()
+        if each.names and {int, float} & {each.hint, *get_args(each.hint)} == {int}
+    ])
+}  # fmt: skip
+"""The commands with arguments that are whole numbers, and these."""
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=" ".join)
+def test_a_fraction_is_no_whole_number(path: tuple[str, ...], run: Command, serving: ApiThread) -> None:
+    needed = arguments(path, serving.broker.url)
+    for name in WHOLE[path]:
+        for value in ("1.5", "0.6", "2.0", "-1.5", "1."):
+            result = run(*path, *with_option(needed, name, value))
+            assert result.status == 2, (name, result)
+            assert result.error.endswith(" It must be a whole number\n"), (name, result.error)
+            assert (result.error.count("\n"), result.output) == (1, "")
+
+
 @pytest.mark.repeats
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SLOW], ids=" ".join)
 def test_an_empty_text_is_refused(path: tuple[str, ...], run: Command, serving: ApiThread) -> None:
@@ -321,10 +344,13 @@ def test_an_empty_name_is_refused_by_harebellctl(
 def test_an_absurd_value_is_no_traceback_in_harebellctl(
     given: tuple[str, ...], run: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for value in NUMBERS:
+    for value in (*NUMBERS, "1.5"):
         result = runner(monkeypatch, capsys, script=harebellctl)(*given[:-1], f"{given[-1]}={value}")
         assert "Traceback" not in result.error
         assert result.status in {*STATUSES, 64, 70}, (value, result)
+        if value == "1.5" and given[-1] != "--timeout":  # a number of seconds
+            assert result.status == 64
+            assert result.error.endswith("It must be a whole number\n")
 
 
 class Failing(NamedTuple):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from harebell import __version__
 from harebell.cli.entry import INTERRUPTED
 from harebell.cli.terminal.output import in_words, say, standard_streams
-from harebell.cli.validators import no_empty_path, plausible
+from harebell.cli.validators import as_written, plausible
 from harebell.errors import HarebellError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def application(words: Sequence[str] = ()) -> App:
         version=__version__,
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(validator=plausible),
-        config=no_empty_path,
+        config=as_written,
     )
     add(app, (), COMMANDS)
     group(("demo",), "All parts of Harebell at work on real data.", DEMO, app)

@@ -1,10 +1,10 @@
 """What arguments may be: validators for cyclopts, whose ValueError becomes one line (`harebell.cli.main`).
 
 Rules: every argument is `plausible`, also where it names no validator (`harebell.cli.main` sees to that). A number is
-finite, and an integer has 64 bits. A text is in UTF-8, the form in which everything goes to a broker, and it is not
-empty: in the path of a request an empty name means the list of all. What may be empty takes `maybe_empty`, and a file,
-whose name may have any bytes, is a Path (`no_empty_path`) or takes `file_name`. What waits for seconds takes `Seconds`,
-and what counts things takes `Number`.
+finite, and an integer has 64 bits and no point. A text is in UTF-8, the form in which everything goes to a broker, and
+it is not empty: in the path of a request an empty name means the list of all. What may be empty takes `maybe_empty`,
+and a file, whose name may have any bytes, is a Path (`as_written`) or takes `file_name`. What waits for seconds takes
+`Seconds`, and what counts things takes `Number`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = [
     "Number",
     "Seconds",
     "any_text",
+    "as_written",
     "file_name",
     "in_utf8",
     "maybe_empty",
-    "no_empty_path",
     "plausible",
 ]
 
@@ -90,13 +90,22 @@ def file_name(kind: object, value: object) -> None:
         raise ValueError("It is empty")
 
 
-def no_empty_path(app: object, words: object, arguments: ArgumentCollection) -> None:
-    """Refuse an empty text where a Path is taken: it would be the current folder. For `App.config` of cyclopts."""
+def as_written(app: object, words: object, arguments: ArgumentCollection) -> None:
+    """Refuse an empty text where a Path is taken, which would be the current folder, and a fraction where an integer
+    is taken, which cyclopts would round. For `App.config` of cyclopts.
+    """
     for each in arguments:
-        if Path in {each.hint, *get_args(each.hint)} and any(token.value == "" for token in each.tokens):
-            from cyclopts import ValidationError  # the base install has no cyclopts
+        kinds = {each.hint, *get_args(each.hint)}
+        for token in each.tokens:
+            problem = None
+            if Path in kinds and token.value == "":
+                problem = "It is empty"
+            elif int in kinds and float not in kinds and "." in token.value:
+                problem = "It must be a whole number"
+            if problem is not None:
+                from cyclopts import ValidationError  # the base install has no cyclopts
 
-            raise ValidationError(argument=each, exception_message="It is empty", value="")
+                raise ValidationError(argument=each, exception_message=problem, value=token.value)
 
 
 def any_text(kind: object, value: object) -> None:

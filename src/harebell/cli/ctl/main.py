@@ -13,7 +13,7 @@ from typing import Final
 from harebell.cli.entry import INTERRUPTED
 from harebell.cli.main import fail, wrong_argument
 from harebell.cli.terminal.output import in_words, say, standard_streams
-from harebell.cli.validators import no_empty_path, plausible
+from harebell.cli.validators import as_written, plausible
 from harebell.errors import HarebellError, InvalidArgument
 
 __all__ = ["main"]
@@ -50,7 +50,7 @@ def _run(given: list[str]) -> None:
         suppress_keyboard_interrupt=False,
         version_flags=[],
         default_parameter=Parameter(validator=plausible),
-        config=no_empty_path,
+        config=as_written,
     )
     app.default(harebellctl)
     try:
