@@ -9,6 +9,7 @@ from harebell.errors import InvalidArgument
 from harebell.routing.patterns import Patterns, standard
 from harebell.routing.policies import (
     APPLY_TO,
+    FEDERATION_KEYS,
     LEAST,
     OPERATOR_KEYS,
     POLICY_KEYS,
@@ -65,9 +66,14 @@ GOOD: dict[str, list[object]] = {
     "delivery-limit": [-1, 0],
     "max-age": ["1D"],
     "stream-max-segment-size-bytes": [0, 3_000_000_000],
-    "stream-filter-size-bytes": [16],
+    "stream-filter-size-bytes": [16, 255],
     "queue-leader-locator": ["client-local", "balanced", "random", "least-leaders"],
+    "queue-master-locator": ["client-local", "min-masters", "random", "balanced"],
     "initial-cluster-size": [0],
+    "target-group-size": [1],
+    "federation-upstream": [""],
+    "federation-upstream-set": ["all"],
+    "federation-upstream-pattern": ["^eu"],
     "consumer-timeout": [1],
     "delayed-retry-type": ["disabled", "all", "failed", "returned"],
     "delayed-retry-min": [1],
@@ -93,7 +99,7 @@ def test_values(key: str) -> None:
         ({"a": 1}, '#{<<"a">> => 1}'),
     ]:
         assert problem({"definition": {key: value}}) == f"{shown} is not a valid {POLICY_KEYS[key].called}"
-    if key not in ("alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key"):
+    if key not in ("alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key", *FEDERATION_KEYS):
         assert problem({"definition": {key: "zz"}}) == f'<<"zz">> is not a valid {POLICY_KEYS[key].called}'
 
 
@@ -112,6 +118,10 @@ def test_values(key: str) -> None:
             {"definition": {"max-length": 1}, "apply-to": "zz"},
             "apply-to 'zz' unrecognised; should be one of: 'queues', 'classic_queues', 'quorum_queues', 'streams', "
             "'exchanges', or 'all'",
+        ),
+        (
+            {"definition": {"federation-upstream": "a", "federation-upstream-set": "b"}},
+            "cannot specify federation-upstream, federation-upstream-set or federation-upstream-pattern together",
         ),
         (
             {"definition": {}, "priority": None, "pattern": 1},
@@ -250,7 +260,8 @@ def test_the_smallest_number_is_in_force(key: str, argument: int | None, ours: i
             assert got[key].value == max(given) if len(given) == 2 else min(given)
 
 
-def test_every_key_but_one_is_an_argument() -> None:
-    assert [key for key in POLICY_KEYS if f"x-{key}" not in ARGUMENTS] == ["alternate-exchange"]
+def test_the_keys_that_are_no_arguments() -> None:
+    others = {key for key in POLICY_KEYS if f"x-{key}" not in ARGUMENTS}
+    assert others == {"alternate-exchange", "target-group-size", *FEDERATION_KEYS}
     assert set(POLICY_KEYS) >= OPERATOR_KEYS
     assert set(POLICY_KEYS) >= LEAST

@@ -59,7 +59,7 @@ from harebell.routing import (
 from harebell.routing.equivalence import check_property
 from harebell.routing.exchanges.exchange_types import ExchangeFactory
 from harebell.routing.router import RESERVED_PREFIX
-from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings
+from harebell.routing.settings import QueueSettings, check_redeclaration, queue_settings, without_undefined_type
 from harebell.routing.steps import Steps, complete
 from harebell.routing.wire_limits import check_value
 
@@ -214,8 +214,9 @@ class VirtualHost:
         """The arguments of a declaration, with the virtual host's default queue type where they have none.
 
         RabbitMQ's rule since 3.11: quorum and stream are for queues that are durable, not exclusive and not
-        auto-deleted; other declarations stay as they are.
+        auto-deleted; other declarations stay as they are. The type "undefined" is none.
         """
+        arguments = without_undefined_type(arguments)
         kind = self.definition.default_queue_type
         if kind is None or "x-queue-type" in arguments:
             return arguments

@@ -6,13 +6,14 @@ Rules (RabbitMQ's; texts probed on 3.10.8):
   kind that `apply_to` names. A policy does not apply to a queue when one of its keys means nothing to the queue's type.
 - One policy applies to an object: the one of the highest priority, and among equals the one whose name sorts first
   (RabbitMQ leaves that open). One operator policy applies beside it, chosen in the same way.
-- Policy and operator policy: the smaller number wins; for everything else the operator policy wins. A delivery limit
-  below 0 is no limit, and then the operator's value wins.
+- Policy and operator policy: the smaller number wins, of target-group-size the larger; for everything else the operator
+  policy wins. A delivery limit below 0 is no limit, and then the operator's value wins.
 - Argument and policy: the smaller number wins for lengths, times and limits (see LEAST), the smaller age for max-age;
   for everything else the argument wins. A delivery limit below 0 loses against one that is a limit.
 
 Keys are the names of arguments without "x-", but for arguments that only a declaration can set; alternate-exchange is
-the one key for exchanges. The module computes settings; a broker applies them, anew after each change of policies.
+the one key for exchanges. Keys of federation and those that place a queue in a cluster have no effect.
+The module computes settings; a broker applies them, anew after each change of policies.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from harebell.routing.wire_limits import check_name, check_value
 
 __all__ = [
     "APPLY_TO",
+    "FEDERATION_KEYS",
     "LEAST",
     "OPERATOR_KEYS",
     "POLICY_KEYS",
@@ -107,9 +109,16 @@ def _one_of(*choices: object) -> Callable[[object], bool]:
 
 
 def _kinds(key: str) -> frozenset[str]:
+    if key == TARGET_SIZE:
+        return APPLY_TO["quorum_queues"]
     argument = ARGUMENTS.get(f"x-{key}")
     return APPLY_TO["all"] if argument is None else frozenset(argument.types)  # alternate-exchange excludes no queue
 
+
+TARGET_SIZE: Final = "target-group-size"
+
+FEDERATION_KEYS: Final = ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
+"""The keys of federation, which this broker does not have: they have no effect. A policy has one of them at most."""
 
 POLICY_KEYS: Final[Mapping[str, PolicyKey]] = {
     key: PolicyKey(accepts, called, _kinds(key))
@@ -130,13 +139,18 @@ POLICY_KEYS: Final[Mapping[str, PolicyKey]] = {
         ("delivery-limit", _number(-1), "delivery limit"),
         ("max-age", _age, "max age"),
         ("stream-max-segment-size-bytes", _number(0, MAX_SEGMENT_SIZE), "segment size"),
-        ("stream-filter-size-bytes", _number(0), "filter size"),
+        ("stream-filter-size-bytes", _number(16, 255), "filter size"),
         (
             "queue-leader-locator",
             _one_of("client-local", "balanced", "least-leaders", "random"),
             "queue leader locator value",
         ),
+        ("queue-master-locator", _one_of("client-local", "min-masters", "random", "balanced"), "master locator"),
         ("initial-cluster-size", _number(0), "cluster size"),
+        (TARGET_SIZE, _number(1), "qq target count value"),  # as RabbitMQ calls it
+        ("federation-upstream", _string, "federation upstream name"),
+        ("federation-upstream-set", _string, "federation upstream set name"),
+        ("federation-upstream-pattern", _string, "federation upstream pattern name"),
         ("consumer-timeout", _number(1), "consumer timeout"),
         ("delayed-retry-type", _one_of("disabled", "all", "failed", "returned"), "delayed retry type"),
         ("delayed-retry-min", _number(1), "delayed retry delay"),
@@ -153,7 +167,7 @@ POLICY_KEYS: Final[Mapping[str, PolicyKey]] = {
 OPERATOR_KEYS: Final = frozenset(
     {
         "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes",
-        "delivery-limit", "queue-version", "overflow",
+        "delivery-limit", "queue-version", "overflow", "queue-master-locator", TARGET_SIZE,
     }
 )  # fmt: skip
 """The keys of an operator policy."""
@@ -233,6 +247,9 @@ def _definition_problem(definition: object, operator: bool) -> list[str]:
             unknown.append(f"{{{_shown(key)},{_shown(value)}}}")
         elif not rule.accepts(value):
             return [f"{_shown(value)} is not a valid {rule.called}"]
+    if not operator and len(definition.keys() & {*FEDERATION_KEYS}) > 1:
+        first, second, last = FEDERATION_KEYS
+        return [f"cannot specify {first}, {second} or {last} together"]
     return [f"[{','.join(unknown)}] are not recognised policy settings"] if unknown else []
 
 
@@ -274,7 +291,7 @@ def merged(policy: Policy | None, operator_policy: Policy | None) -> dict[str, S
     theirs = operator_policy.definition if operator_policy is not None else {}
     settings: dict[str, Setting] = {}
     for key in sorted({*ours, *theirs}):
-        if key not in theirs or (key in ours and _policy_wins(ours[key], theirs[key])):
+        if key not in theirs or (key in ours and _policy_wins(key, ours[key], theirs[key])):
             settings[key] = Setting(ours[key], "policy")
         else:
             settings[key] = Setting(theirs[key], "operator")
@@ -306,9 +323,11 @@ def explained(settings: Mapping[str, Setting], policy: Policy | None, operator_p
     return "\n".join(f"{key} = {setting.value} ({names[setting.source]})" for key, setting in settings.items())
 
 
-def _policy_wins(ours: object, theirs: object) -> bool:
-    """True when a policy's value wins over the operator's: a smaller number that is not "no limit"."""
-    return isinstance(ours, int) and isinstance(theirs, int) and 0 <= ours <= theirs
+def _policy_wins(key: str, ours: object, theirs: object) -> bool:
+    """True when a policy's value wins over the operator's: a smaller number that is not "no limit", a larger group."""
+    if not isinstance(ours, int) or not isinstance(theirs, int):
+        return False
+    return ours >= theirs if key == TARGET_SIZE else 0 <= ours <= theirs
 
 
 def _argument_wins(key: str, policy: object, argument: object) -> bool:

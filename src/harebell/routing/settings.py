@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from re import ASCII, compile as pattern
-from typing import Final, Literal, NamedTuple, cast, get_args
+from typing import Final, Literal, NamedTuple, TypeVar, cast, get_args
 
 from harebell.defaults import MAX_TIME
 from harebell.errors import PreconditionFailed
@@ -49,7 +49,10 @@ __all__ = [
     "queue_settings",
     "queue_type",
     "settings_of",
+    "without_undefined_type",
 ]
+
+A = TypeVar("A", bound=Mapping[str, object])
 
 QueueType = Literal["classic", "quorum", "stream"]
 
@@ -250,6 +253,13 @@ def queue_type(arguments: Table, queue: str) -> QueueType:
         case "classic" | "quorum" | "stream":
             return kind
     raise PreconditionFailed(f"invalid arg 'x-queue-type' for {queue}: {_TYPE_CHECK(kind)}")
+
+
+def without_undefined_type(arguments: A) -> A:
+    """The arguments without `x-queue-type` "undefined", which RabbitMQ 4 takes for a declaration that names no type."""
+    if arguments.get("x-queue-type") != "undefined":
+        return arguments
+    return cast("A", {name: value for name, value in arguments.items() if name != "x-queue-type"})
 
 
 def queue_settings(

@@ -23,7 +23,7 @@ from harebell.routing.naming import RESERVED_PREFIX
 from harebell.routing.patterns import Patterns, standard
 from harebell.routing.policies import effective, matching
 from harebell.routing.router import Router
-from harebell.routing.settings import QueueSettings, queue_settings, settings_of
+from harebell.routing.settings import QueueSettings, queue_settings, settings_of, without_undefined_type
 from harebell.routing.table_values import Table
 
 __all__ = ["QueueFacts", "Topology", "exchange_types", "topology"]
@@ -179,7 +179,8 @@ class _Builder:
 
     def _arguments(self, queue: QueueDefinition) -> Table:
         """The queue's arguments, with the type that the file or the virtual host's default gives it."""
+        arguments = without_undefined_type(queue.arguments)
         kind = queue.type or (self._default_type if queue.durable and not queue.auto_delete else None)
-        if kind is None or "x-queue-type" in queue.arguments:
-            return queue.arguments
-        return {**queue.arguments, "x-queue-type": kind}
+        if kind is None or "x-queue-type" in arguments:
+            return arguments
+        return {**arguments, "x-queue-type": kind}

@@ -99,6 +99,16 @@ def test_each_request_that_makes_something_is_tried() -> None:
     assert there - OTHERS <= MAKING.keys()
 
 
+def test_a_byte_order_mark(own: ApiThread) -> None:
+    """Some editors begin a file with it."""
+    api, mark = own.api(), b"\xef\xbb\xbf"
+    file = mark + b'{"queues": [{"name": "q", "vhost": "/", "durable": true, "auto_delete": false, "arguments": {}}]}'
+    assert api("POST", "/api/definitions", file).status == 204
+    assert api("PUT", "/api/queues/%2F/p", mark + b'{"durable": true}').status == 201
+    assert api("POST", "/api/definitions", mark).status == 204
+    assert {each["name"] for each in api.get("/api/queues")} == {"q", "p"}
+
+
 def named(value: Any, name: str) -> Any:
     """The body with the name for each {}."""
     if isinstance(value, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
@@ -282,6 +283,34 @@ def test_a_policy_that_a_queue_here_cannot_have(kit: NodeKit, client: Client) ->
     with pytest.raises(NotImplemented540, match="x-message-group with delayed retry: queue 'g'"):
         load(kit, {"policies": [policy(RETRY)]})
     assert kit.node.vhosts["/"].policies.policies == {}
+
+
+def test_keys_of_federation_are_kept_and_remarked_on(kit: NodeKit) -> None:
+    keys = ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
+    policies = [policy({key: "all", "max-length": 3}, name=key) for key in keys]
+    places = {"queue-master-locator": "min-masters", "target-group-size": 3}
+    value = {"pattern": "", "definition": places, "apply-to": "queues", "priority": 0}
+    operators = {"vhost": "/", "component": "operator_policy", "name": "places", "value": value}
+    remarks = load(kit, {"policies": policies, "parameters": [operators]})
+    assert remarks == tuple(f"policy '{key}' in vhost '/': {key} is kept, but nothing here acts on it" for key in keys)
+    exported = dump(kit)
+    assert {each["name"]: each["definition"] for each in exported["policies"]} == {
+        key: {key: "all", "max-length": 3} for key in keys
+    }
+    assert [each["value"]["definition"] for each in exported["parameters"]] == [places]
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_the_queue_type_undefined_is_none(kit: NodeKit, client: Client, kind: str) -> None:
+    kit.node.vhosts["/"].definition = replace(kit.node.vhosts["/"].definition, default_queue_type=kind)
+    undefined = {"x-queue-type": "undefined"}
+    load(kit, {"queues": [queue("of file", arguments=undefined), queue("of type", arguments=undefined, type="quorum")]})
+    client.call(m.QueueDeclare("declared", durable=True, arguments=undefined), m.QueueDeclareOk)
+    client.call(m.QueueDeclare("of file", durable=True, arguments=undefined), m.QueueDeclareOk)
+    queues = kit.node.vhosts["/"].queues
+    types = {name: each.settings.queue_type for name, each in queues.items()}
+    assert types == {"of file": kind, "of type": "quorum", "declared": kind}
+    assert all(each.arguments == {"x-queue-type": types[name]} for name, each in queues.items())
 
 
 def test_what_is_there_stays_as_it_is(kit: NodeKit, client: Client) -> None:

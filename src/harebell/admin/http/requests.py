@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -99,6 +100,7 @@ class Request:
 
 
 def _object(raw: bytes, wrong: str, what: str) -> dict[str, Any]:
+    raw = raw.removeprefix(BOM_UTF8)  # some editors begin a file with it
     if not raw:
         return {}
     try:

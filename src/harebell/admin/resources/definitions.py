@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections import Counter
 from typing import Any, Final
 
@@ -96,7 +97,7 @@ def _row(it: Planned) -> dict[str, Any]:
 def _decoding(body: bytes) -> Steps[dict[str, Any]]:
     """The object in the body; the entries of its lists are decoded in steps."""
     try:
-        top = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
+        top = msgspec.json.decode(body.removeprefix(BOM_UTF8) or b"{}", type=dict[str, msgspec.Raw])
         found: dict[str, Any] = {}
         for name, raw in top.items():
             if memoryview(raw)[0] != LIST:

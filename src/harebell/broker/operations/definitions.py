@@ -50,9 +50,9 @@ from harebell.routing.definitions import (
     VirtualHost as VirtualHostDefinition,
     naming,
 )
-from harebell.routing.policies import Policy, check_policy
+from harebell.routing.policies import FEDERATION_KEYS, Policy, check_policy
 from harebell.routing.router import RESERVED_PREFIX
-from harebell.routing.settings import queue_settings, queue_type
+from harebell.routing.settings import queue_settings, queue_type, without_undefined_type
 from harebell.routing.steps import Steps, complete
 from harebell.routing.table_values import Table as JsonTable, canonical
 
@@ -234,6 +234,9 @@ class Import:
         policies = self._trial(policy.vhost, what).policies
         with naming(what):
             check_policy(policy, PATTERNS, operator=operator)
+        self.remarks += [
+            f"{what}: {key} is kept, but nothing here acts on it" for key in FEDERATION_KEYS if key in policy.definition
+        ]
         (policies.operator_policies if operator else policies.policies)[policy.name] = policy
 
     def _check_exchange(self, exchange: ExchangeDefinition) -> None:
@@ -419,7 +422,7 @@ def _each(check: Callable[[T], None], records: Iterable[T]) -> Work:
 
 def _arguments(vhost: VirtualHost, queue: QueueDefinition) -> Table:
     """The queue's arguments, with the type that the file or the virtual host's default gives it."""
-    arguments = _wire(queue.arguments)
+    arguments = without_undefined_type(_wire(queue.arguments))
     by_default = vhost.with_default_type(arguments, queue.durable, False, queue.auto_delete)
     if queue.type is None or "x-queue-type" in arguments or queue.type == by_default.get("x-queue-type", "classic"):
         return by_default
