@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +107,47 @@ def test_a_url_with_its_password_shows_in_no_plan(
         missing.count()
     assert "no.such.queue" in cause(caught.value)
     assert SECRET not in "".join(capfd.readouterr()) + str(caught.value)
+
+
+LOGGED_JOB = """
+import os, sys
+from pyspark.sql import SparkSession
+from harebell.spark import session
+from harebell.spark.runtime.java import find_java
+
+own, name, url, log = sys.argv[1:]
+os.environ["JAVA_HOME"] = str(find_java().path)
+os.environ[name] = url
+settings = {
+    f"spark.executorEnv.{name}": url, "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false",
+    "spark.eventLog.dir": log,
+}
+if own == "own":
+    spark = session("logged", **settings)
+else:
+    settings |= {"spark.ui.enabled": "false", "spark.driver.host": "localhost"}
+    spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+    from harebell.spark.source import AmqpDataSource
+    spark.dataSource.register(AmqpDataSource)
+print(spark.read.format("amqp").options(urlEnv=name, queue=f"logged.{own}").load().count())
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("own", "name"), [("own", "ORDERS_URL"), ("plain", "ORDERS_SECRET")])
+def test_the_variable_of_executors_shows_in_no_event_log(secured: Secured, tmp_path: Path, own: str, name: str) -> None:
+    evidence.declare(secured.whole_url, f"logged.{own}", "stream")
+    evidence.publish(secured.whole_url, f"logged.{own}", [Message(b"1")])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    (log := tmp_path / "log").mkdir()
+    command = [sys.executable, "-c", LOGGED_JOB, own, name, secured.whole_url, log.as_uri()]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split() == ["1"], done.stderr
+    written = "".join(file.read_text() for file in log.rglob("*") if file.is_file())
+    assert f"spark.executorEnv.{name}" in written
+    assert SECRET not in written
 
 
 def test_a_broker_that_nobody_vouches_for_is_refused_at_once(secured: Secured) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 
 from harebell.errors import InvalidArgument
-from harebell.spark.options.address import Address, address
+from harebell.spark.options.address import HIDDEN_NAMES, Address, address
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +49,24 @@ def test_a_password_file_counts_for_every_host(tmp_path: Path) -> None:
     assert [(host.username, host.password) for host in hosts] == [("u", "s3cret/with@signs")] * 2
 
 
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("ORDERS_URL", "spark.executorEnv.ORDERS_URL_SECRET"),
+        ("BROKER", "spark.executorEnv.BROKER_SECRET"),
+        ("ORDERS_SECRET", "spark.executorEnv.ORDERS_SECRET"),
+        ("orders_password", "spark.executorEnv.orders_password"),
+    ],
+)
+def test_a_missing_variable_is_to_be_set_under_a_name_that_spark_hides(name: str, setting: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"{name} of option 'urlEnv' is not set on ") as refused:
+        address({"urlenv": name}).parameters()
+    assert re.findall(r"spark\.executorEnv\.\w+", str(refused.value)) == [setting]
+    assert HIDDEN_NAMES.search(setting)
+
+
 def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     where = address({"urlenv": "ORDERS_URL"})
-    with pytest.raises(InvalidArgument, match=r"ORDERS_URL of option 'urlEnv' is not set on .*spark\.executorEnv"):
-        where.parameters()
     monkeypatch.setenv("ORDERS_URL", "amqp://u:p@host/")
     assert where.parameters()[0].password == "p"
 

@@ -19,7 +19,7 @@ from typing import Final
 from harebell.client.url import ConnectionParameters, parse_url
 from harebell.errors import InvalidArgument
 
-__all__ = ["DEFAULT_URL", "OPTIONS", "Address", "address"]
+__all__ = ["DEFAULT_URL", "HIDDEN_NAMES", "OPTIONS", "Address", "address"]
 
 DEFAULT_URL: Final = "amqp://guest:guest@localhost:5672/"
 OPTIONS: Final = ("url", "urlFile", "urlEnv", "passwordFile", "cacertFile", "certFile", "keyFile")
@@ -27,6 +27,8 @@ OPTIONS: Final = ("url", "urlFile", "urlEnv", "passwordFile", "cacertFile", "cer
 # A comma inside a URL (a password may have one) is followed by no scheme.
 _BETWEEN: Final = re.compile(r"\s*,\s*(?=amqps?://)")
 _SCHEMES: Final = ("amqp://", "amqps://")
+HIDDEN_NAMES: Final = re.compile("(?i)secret|password|token|access[.]?key|credential")
+"""The default of Spark's spark.redaction.regex: what it hides of settings on its web page and in its event log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Address:
             if not text:
                 raise InvalidArgument(
                     f"the environment variable {self.url_env} of option 'urlEnv' is not set on {platform.node()}; "
-                    f"for executors set spark.executorEnv.{self.url_env} or the variable of their machines"
+                    f"for executors {_how_to_set(self.url_env)}"
                 )
         else:
             text, source = self.url or DEFAULT_URL, "option 'url'"
@@ -126,6 +128,16 @@ def address(given: Mapping[str, str]) -> Address:
     if found.key_file is not None and found.cert_file is None:
         raise InvalidArgument("option 'keyFile' is the key of a certificate: give 'certFile' too")
     return found
+
+
+def _how_to_set(variable: str) -> str:
+    """How executors get the variable so that Spark's web page and event log do not show it."""
+    if HIDDEN_NAMES.search(variable):
+        return f"set spark.executorEnv.{variable} or the variable of their machines"
+    return (
+        "set the variable of their machines, or call it such as "
+        f"{variable}_SECRET and set spark.executorEnv.{variable}_SECRET: Spark hides settings with 'secret' in the name"
+    )
 
 
 def _has_password(url: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from harebell.errors import MissingDependency
+from harebell.spark.options.address import HIDDEN_NAMES
 from harebell.spark.runtime.java import find_java
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+
+# What Spark hides, by name or value, on its web page and in its event log. A server of Spark Connect decides it itself.
+REDACTED: Final = {"spark.redaction.regex": f"{HIDDEN_NAMES.pattern}|amqps?://"}
 
 # The C1 compiler and the serial collector start 2 s sooner and take 100 MB less; a job of minutes does not miss C2.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -94,7 +98,7 @@ def _started(app_name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
         else:
             os.environ.setdefault(name, sys.executable)
     builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in ({**EVERYWHERE, **LOCAL, **conf} if local else {**EVERYWHERE, **conf}).items():
+    for key, value in {**EVERYWHERE, **REDACTED, **(LOCAL if local else {}), **conf}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
