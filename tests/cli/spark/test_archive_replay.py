@@ -18,8 +18,9 @@ from harebell.errors import InvalidArgument
 from harebell.spark.jobs.archive import Archived
 from harebell.spark.jobs.archive.manifest import Manifest
 from harebell.spark.jobs.replay import Pace, Selection, Target
+from harebell.spark.jobs.replay.state import ReplayPlan, State
 from tests.cli.administering import Command, runner
-from tests.spark.jobs.filling import data
+from tests.spark.jobs.filling import archive_of, data
 from tests.wire import BrokerThread
 
 
@@ -84,6 +85,16 @@ def test_what_needs_an_archive_says_so_at_once(run: Command, tmp_path: Path, arg
     result = run("spark", *arguments, str(tmp_path))
     expected = f"harebell: there is no archive in {tmp_path}; `harebell spark archive` makes one\n"
     assert (result.status, result.output, result.error) == (1, "", expected)
+
+
+def test_a_replay_that_runs_is_not_resumed(run: Command, tmp_path: Path) -> None:
+    root = archive_of(tmp_path / "box", [{"queue": "q", "offset": 0}]).root
+    state = State(root, "one")
+    state.create(ReplayPlan("box", Selection(), Target(), Pace(), 1))
+    with state.held():
+        result = run("spark", "replay", root, "--resume", "one")
+    assert result.status == 1
+    assert result.error.startswith("harebell: replay 'one' is running in another process: wait for its end")
 
 
 def test_a_tap_takes_the_place_of_a_work_queue(

@@ -129,7 +129,10 @@ def replay(
     table = find_table(folder) if dry_run else find_writable_table(folder)
     check(table, selection)
     if resume is not None:
-        State(table.root, resume).plan()
+        state = State(table.root, resume)
+        state.plan()
+        with state.held():
+            pass  # it is held when it goes on; here a running one is refused before Spark starts
     elif how.name is not None:
         State(table.root, how.name)
     if not dry_run:

@@ -216,7 +216,8 @@ def test_a_plan_is_kept(tmp_path: Path) -> None:
     state.create(PLAN)
     assert State(tmp_path, "one").plan() == PLAN
     assert (PLAN.rows, PLAN.rows_of(0), PLAN.rows_of(1)) == (3, 2, 1)
-    Ledger(state.ledger_path(1)).add(5, 0)
+    with state.ledger(1) as ledger:
+        ledger.add(5, 0)
     assert state.confirmed(2) == 5
     with pytest.raises(InvalidArgument, match="there is a replay 'one' already"):
         state.create(PLAN)

@@ -21,12 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from harebell.errors import DataLoss, InvalidArgument
+from harebell.spark.file_locks import held_or_refused
 from harebell.synced_files import make_folder, replace_file
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing tells two runs apart there
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["NOT_BEGUN", "Checkpoint", "Plan"]
 
@@ -55,12 +51,8 @@ class Checkpoint:
     def held(self) -> Iterator[None]:
         """Holds it for this process, made if missing. Raises InvalidArgument when another process has it."""
         make_folder(self.folder)
-        with (self.folder / "lock").open("w") as lock:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise InvalidArgument(f"queue '{self._queue}' is being archived there by another process") from None
+        refusal = f"queue '{self._queue}' is being archived there by another process"
+        with held_or_refused(self.folder / "lock", refusal):
             yield
 
     def writer(self) -> str:

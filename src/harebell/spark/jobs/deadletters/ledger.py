@@ -22,17 +22,14 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from harebell.errors import InvalidArgument
+from harebell.spark.file_locks import held_or_refused
 from harebell.synced_files import make_folder, replace_file
-
-try:
-    import fcntl
-except ImportError:  # Windows: two redrives of one queue may run at once
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["FORGOTTEN", "Ledger"]
 
@@ -56,22 +53,21 @@ class Ledger:
 
     def __enter__(self) -> Self:
         make_folder(self._path.parent)
-        self._lock = self._path.with_name(self._path.name + ".lock").open("w")
-        try:
-            self._hold()
+        lock = self._path.with_name(self._path.name + ".lock")
+        refusal = f"another process is redriving this queue: it holds {self._path}. Wait for its end"
+        with ExitStack() as stack:
+            stack.enter_context(held_or_refused(lock, refusal))
             self._read()
             self._rewrite()
             self._file = self._path.open("a", encoding="utf-8")
-        except BaseException:
-            self._lock.close()
-            raise
+            self._held = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
-        self._lock.close()
+        self._held.close()
 
     @property
     def outstanding(self) -> int:
@@ -118,15 +114,6 @@ class Ledger:
                 del counts[mark]
         self._rewrite()
         self._file = self._path.open("a", encoding="utf-8")
-
-    def _hold(self) -> None:
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InvalidArgument(
-                    f"another process is redriving this queue: it holds {self._path}. Wait for its end"
-                ) from None
 
     def _read(self) -> None:
         for counts in (self._uncertain, self._confirmed, self._forgettable):

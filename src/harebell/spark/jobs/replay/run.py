@@ -25,7 +25,7 @@ from harebell.spark.jobs.archive.selection import Selection, chosen, message_tim
 from harebell.spark.jobs.archive.table import find_writable_table
 from harebell.spark.jobs.failures import unwrapped_errors
 from harebell.spark.jobs.replay.publish import DUE, TASK, Maker, Pacer, publish_rows, user_of
-from harebell.spark.jobs.replay.state import Ledger, Pace, QueuePlan, ReplayPlan, State, Target
+from harebell.spark.jobs.replay.state import Pace, QueuePlan, ReplayPlan, State, Target
 from harebell.spark.options import sink_options
 from harebell.spark.runtime.queries import POLL_SECONDS
 
@@ -160,8 +160,9 @@ def replay(
     tasks = max((queue.task for queue in queues.values()), default=0) + 1
     plan = ReplayPlan(root.name, selection, target, pace, tasks, queues)
     state.create(plan)
-    planned(named, plan.rows)
-    return _publish(spark, url, root, state, plan, progress, resumed=False)
+    with state.held():
+        planned(named, plan.rows)
+        return _publish(spark, url, root, state, plan, progress, resumed=False)
 
 
 def resume(
@@ -175,14 +176,15 @@ def resume(
 ) -> Replayed:
     """Continues an unfinished replay after the last confirmed message; does nothing for a finished one.
 
-    Raises InvalidArgument when there is none of that name, DataLoss when the archive has lost rows since; else as
-    `replay`.
+    Raises InvalidArgument when there is none of that name or another process runs it, DataLoss when the archive has
+    lost rows since; else as `replay`.
     """
     root = find_writable_table(path).root
     state = State(root, name)
     plan = state.plan()
-    planned(name, plan.rows)
-    return _publish(spark, url, root, state, plan, progress, resumed=True)
+    with state.held():
+        planned(name, plan.rows)
+        return _publish(spark, url, root, state, plan, progress, resumed=True)
 
 
 def _publish(
@@ -233,15 +235,14 @@ def _work(url: str, state: State, plan: ReplayPlan) -> Callable[[Iterable[pa.Rec
         if first is None:
             return
         task = first.column(TASK)[0].as_py()
-        ledger = Ledger(state.ledger_path(task))
-        share = plan.rows_of(task) / plan.rows
-        published = publish_rows(
-            _of_one_task(first, rows, task),
-            sink_options({"url": url}),
-            Maker(plan.archive, plan.target, user_of(url)),
-            ledger,
-            Pacer(plan.pace, share),
-        )
+        with state.ledger(task) as ledger:
+            published = publish_rows(
+                _of_one_task(first, rows, task),
+                sink_options({"url": url}),
+                Maker(plan.archive, plan.target, user_of(url)),
+                ledger,
+                Pacer(plan.pace, plan.rows_of(task) / plan.rows),
+            )
         yield pa.RecordBatch.from_pydict({"published": [published]})
 
     return work

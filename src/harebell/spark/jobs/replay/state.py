@@ -2,6 +2,8 @@
 
     <archive>/_archive/replays/<name>/plan.json       what was asked for, and what it came to
     <archive>/_archive/replays/<name>/<task>.json     how many messages of that task are confirmed
+                                      <task>.lock     held by the one attempt at that task that publishes
+                                      lock            held by the one process that runs the replay
 
 Rules: the rows of a replay and their order are fixed when it is planned (a row that the archive gets later is not in
 it), so a number of confirmed messages says where to go on. It is written after each chunk is confirmed: what a crash
@@ -13,11 +15,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from harebell.errors import InvalidArgument
+from harebell.spark.file_locks import held_or_refused, held_when_free
 from harebell.spark.jobs.archive.layout import OWN
 from harebell.spark.jobs.archive.selection import Selection
 from harebell.synced_files import make_folder, replace_file
@@ -94,7 +99,10 @@ class ReplayPlan:
 
 
 class Ledger:
-    """The progress of one task. `repeated` are messages that were published again after a lost connection."""
+    """The progress of one task. `repeated` are messages that were published again after a lost connection.
+
+    Whoever adds to it holds it (`State.ledger`): the counts are read once.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -137,14 +145,31 @@ class State:
             known = ", ".join(sorted(each.name for each in self.folder.parent.glob("*"))) or "none"
             raise InvalidArgument(f"there is no replay '{self.name}' to go on with; known here: {known}") from None
 
-    def ledger_path(self, task: int) -> Path:
-        return self.folder / f"{task}.json"
+    def held(self) -> AbstractContextManager[None]:
+        """Holds the replay for this process. Raises InvalidArgument when another process runs it."""
+        return held_or_refused(
+            self.folder / "lock",
+            f"replay '{self.name}' is running in another process: wait for its end, or stop it, and resume it then",
+        )
+
+    @contextmanager
+    def ledger(self, task: int) -> Iterator[Ledger]:
+        """The ledger of a task for one of its attempts; another one waits, and then goes on behind what this one did.
+
+        Spark begins a second attempt while the first one runs, for speed (speculation) or because it lost sight of it.
+        """
+        with held_when_free(self.folder / f"{task}.lock"):
+            yield Ledger(self._ledger_path(task))
 
     def ledgers(self, tasks: int) -> list[Ledger]:
-        return [Ledger(self.ledger_path(task)) for task in range(tasks)]
+        """The progress of all tasks as it is now, to be read only."""
+        return [Ledger(self._ledger_path(task)) for task in range(tasks)]
 
     def confirmed(self, tasks: int) -> int:
         return sum(ledger.confirmed for ledger in self.ledgers(tasks))
+
+    def _ledger_path(self, task: int) -> Path:
+        return self.folder / f"{task}.json"
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:
