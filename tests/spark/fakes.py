@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from harebell import errors
 from harebell.client.messages import Delivery
+from harebell.client.servers import BrokerIdentity
 from harebell.protocol.v091 import Properties
 from harebell.protocol.v091.fields import Table
 from harebell.spark.connection import NoService
@@ -48,6 +49,7 @@ class FakeLinkBase:
     """What both kinds of fake link share: a consumer with a window, acknowledgements, an end."""
 
     product: object = "RabbitMQ"
+    broker = BrokerIdentity("rabbit@fake")
 
     def __init__(self) -> None:
         self.tag = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -132,6 +133,8 @@ class Node:
                 data / CATALOG, sync=sync, suspect=last_stop is LastStop.POWER_CUT, before_changes=before_changes
             )
         )
+        seal = self.catalog.seal
+        self.id = secrets.token_hex(8) if seal is None else f"{seal.identity:016x}"  # no other broker has it
         self.users = Users()
         self.logins = Logins(self.users, self.timers, lambda answer: call_soon(lambda: self._in_batch(answer)))
         self.limits = limits

@@ -21,7 +21,8 @@ from harebell import errors
 from harebell.client.blocking import connect
 from harebell.client.messages import Message
 from harebell.client.recovery.policy import Backoff
-from harebell.client.servers import product_of
+from harebell.client.servers import BrokerIdentity, identity_of, product_of
+from harebell.client.url import hosts_of
 from harebell.defaults import GOODBYE_SECONDS
 from harebell.spark.headers import STREAM_OFFSET
 from harebell.spark.options.address import Address
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from harebell.client.messages import Delivery, Publication, Returned
     from harebell.protocol.v091 import Table
 
-__all__ = ["TRANSIENT", "Link", "NoService", "ask_service", "probe_family", "retrying", "stream_offset"]
+__all__ = ["TRANSIENT", "Link", "NoService", "ask_service", "family_on", "probe_family", "retrying", "stream_offset"]
 
 log = logging.getLogger("harebell.spark")
 
@@ -84,6 +85,7 @@ class Link:
 
     def __init__(self, url: str | Address, timeout: float) -> None:
         hosts = url.parameters(timeout) if isinstance(url, Address) else url
+        self._hosts = hosts
         try:
             self._connection = connect(hosts, timeout=timeout, recovery=None)
         except errors.ConnectionLost as error:
@@ -119,6 +121,12 @@ class Link:
     def product(self) -> str | None:
         """The broker's product name: "RabbitMQ", "Harebell"."""
         return product_of(self._connection.server_properties)
+
+    @property
+    def broker(self) -> BrokerIdentity:
+        """Which broker it is. One of several hosts without a name is known by the address of the first."""
+        first = hosts_of(self._hosts)[0]
+        return identity_of(self._connection.server_properties, f"{first.host}:{first.port}")
 
     @property
     def channel(self) -> Channel:
@@ -279,13 +287,18 @@ def probe_family(url: str | Address, queue: str, timeout: float) -> Literal["str
     """
     with Link(url, timeout) as link:
         link.count(queue)  # a missing queue is an unambiguous 404 here
-        try:
-            link.consume(queue, 1, {STREAM_OFFSET: "next"})
-        except errors.PreconditionFailed as error:
-            if STREAM_OFFSET not in error.detail:
-                raise
-            return "spool"
-        return "stream"
+        return family_on(link, queue)
+
+
+def family_on(link: Link, queue: str) -> Literal["stream", "spool"]:
+    """`probe_family` over a link without a consumer, for a queue that is there. Whatever it says, `reset` the link."""
+    try:
+        link.consume(queue, 1, {STREAM_OFFSET: "next"})
+    except errors.PreconditionFailed as error:
+        if STREAM_OFFSET not in error.detail:
+            raise
+        return "spool"
+    return "stream"
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harebell.client.servers import BrokerIdentity
+from harebell.spark.queues.spool import Spool
 from tests.cli.administering import Command
 from tests.spark.queues.test_pruning import HOUR, STREAM, keep
 
@@ -17,6 +19,7 @@ def test_list_shows_every_drain(run: Command, tmp_path: Path) -> None:
     assert orders.pop("bytes") == sum(path.stat().st_size for path in folder.iterdir())
     assert orders.pop("changed") > other["changed"]
     assert orders == {
+        "broker": None,
         "vhost": "/",
         "queue": "orders",
         "drain": f"{STREAM}-00000007",
@@ -32,6 +35,14 @@ def test_list_shows_every_drain(run: Command, tmp_path: Path) -> None:
     assert "2 drains: 1,502 messages" in text
     assert "open, last" in text
     assert "monday" not in run("spark", "spool", "list", tmp_path, "--queue", "orders").output
+
+
+def test_list_says_whose_messages_they_are(run: Command, tmp_path: Path) -> None:
+    keep(tmp_path, "t", 1, 0)
+    Spool(tmp_path, "/", "q").ticket("t").claim(BrokerIdentity("harebell@host", "01"))
+    (state,) = run("spark", "spool", "list", tmp_path, "--json").json
+    assert state["broker"] == "harebell@host"
+    assert "harebell@host" in run("spark", "spool", "list", tmp_path).output
 
 
 def test_list_names_a_damaged_file(run: Command, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from harebell.client.servers import BrokerIdentity
 from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound, SpoolError
 from harebell.protocol.v091 import Properties
 from harebell.spark.options import SourceOptions, source_options
@@ -88,6 +89,15 @@ def test_reading_a_ticket_again_needs_no_broker(bench: Callable[..., Bench], mon
     work.queue.ready.append((b"later", False))
     monkeypatch.setattr(drain_module, "Link", None)
     assert work.read("t") == first
+
+
+def test_a_drain_of_another_broker_is_not_gone_on_with(bench: Callable[..., Bench]) -> None:
+    work = bench(FakeQueue(bodies(9)))
+    work.ticket("t").claim(BrokerIdentity("rabbit@elsewhere"))
+    with pytest.raises(InvalidArgument, match=r"the broker rabbit@elsewhere, and this one is rabbit@fake: .*--spool"):
+        work.read("t")
+    assert len(work.queue.ready) == 9
+    assert work.read("another") == bodies(9)
 
 
 @pytest.mark.parametrize("limit", [1, 4, 5, 7, 8])
@@ -402,5 +412,5 @@ def test_a_reader_that_has_enough_gives_the_rest_back(bench: Callable[..., Bench
     work = bench(FakeQueue(bodies(10)))
     with contextlib.closing(cast("Generator[Any]", drain(work.options, work.ticket("t"), 0, Limit()))) as reading:
         assert next(reading).column("body").to_pylist() == bodies(2)
-    assert [path.suffix for path in sorted(work.ticket("t").folder.iterdir())] == [".acked", ".arrow", ".lock"]
+    assert [path.suffix for path in sorted(work.ticket("t").folder.iterdir())] == [".acked", ".arrow", ".lock", ""]
     assert work.read("t") == bodies(10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import uuid
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, cast
@@ -12,12 +13,16 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from harebell.broker import Broker
+from harebell.client.messages import Message
 from harebell.errors import InvalidArgument, SpoolError
 from harebell.protocol.v091 import Properties
 from harebell.spark.options import source_options
 from harebell.spark.queues import drain as drains, reader as spool_reader
 from harebell.spark.queues.reader import SpoolReader, SpoolStreamReader
 from harebell.spark.schema import row_schema
+from harebell.testing import EmbeddedBroker
+from tests.spark.bad_days import evidence
 from tests.spark.fakes import FakeQueue
 
 ALL = ReadAllAvailable()
@@ -255,3 +260,54 @@ def test_a_large_segment_is_handed_over_in_pieces(
     batches = list(one.reader.read(part))
     assert [body for batch in batches for body in batch.column("body").to_pylist()] == messages
     assert {batch.num_rows for batch in batches} == {2}
+
+
+def planned(url: str, spool: Path, **more: str) -> list[bytes]:
+    """The bodies that a batch read gets, in this process."""
+    options = source_options({"url": url, "queue": "orders", "spool": str(spool), **more}, streaming=False)
+    reader = SpoolReader(options, row_schema(), options.ticket or uuid.uuid4().hex)
+    return [
+        body
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for body in batch.column("body").to_pylist()
+    ]  # fmt: skip
+
+
+def test_a_ticket_of_one_broker_is_refused_for_another_one(tmp_path: Path) -> None:
+    """Both are on this machine, so they have one name; and what has no ticket goes on in one folder."""
+    with EmbeddedBroker() as first, EmbeddedBroker() as second:
+        for server in (first, second):
+            evidence.declare(server.url, "orders", "classic")
+            evidence.publish(server.url, "orders", [Message(server.url.encode(), message_id="1")])
+        assert planned(first.url, tmp_path, ticket="monday") == [first.url.encode()]
+        assert planned(first.url.replace("127.0.0.1", "localhost"), tmp_path, ticket="monday") == [first.url.encode()]
+        with pytest.raises(InvalidArgument, match=r"drain 'monday' of queue 'orders' .* has messages of the broker "):
+            planned(second.url, tmp_path, ticket="monday")
+        assert planned(second.url, tmp_path, ticket="tuesday") == [second.url.encode()]
+
+
+def test_a_broker_that_comes_back_is_the_same(tmp_path: Path) -> None:
+    with EmbeddedBroker(lambda: Broker(data=tmp_path / "data")) as server:
+        evidence.declare(server.url, "orders", "classic")
+        evidence.publish(server.url, "orders", [Message(b"x")])
+        for _ in range(2):
+            assert planned(server.url, tmp_path / "spool", ticket="t") == [b"x"]
+            server.restart()
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_stream_queue_is_refused_in_the_plan_whatever_the_option_says(
+    tmp_path: Path, kind: str, streaming: bool
+) -> None:
+    with EmbeddedBroker() as server:
+        evidence.declare(server.url, "orders", "stream")
+        with pytest.raises(InvalidArgument, match="queue 'orders' is a stream queue: set queueType=stream"):
+            if streaming:
+                given = {"url": server.url, "queue": "orders", "spool": str(tmp_path), "queueType": kind}
+                reader = SpoolStreamReader(source_options(given, streaming=True), row_schema())
+                reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+            else:
+                planned(server.url, tmp_path, queueType=kind)
+    assert list(tmp_path.iterdir()) == []

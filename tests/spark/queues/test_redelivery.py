@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from harebell.client.servers import BrokerIdentity
 from harebell.protocol.v091 import Properties
 from harebell.protocol.v091.typed_values import Int64
 from harebell.spark.queues.redelivery import KnownMessages, identities
@@ -30,6 +31,7 @@ def message(body: bytes, message_id: str | None = None, redelivered: bool = Fals
     return FakeDelivery(body, redelivered=redelivered, properties=properties)
 
 
+HERE, THERE = BrokerIdentity("harebell@host", "01"), BrokerIdentity("harebell@host", "02")
 Store = Callable[..., Path]
 
 
@@ -82,11 +84,11 @@ def test_an_identity_ignores_what_redelivery_adds(number: Callable[[int], int]) 
 
 def test_only_a_redelivered_message_is_known(spool: Spool, store: Store) -> None:
     store(message(b"a"), message(b"b", "id"))
-    assert left(KnownMessages(spool, 600), message(b"a"), message(b"b", "id")) == [b"a", b"b"]
+    assert left(KnownMessages(spool, 600, HERE), message(b"a"), message(b"b", "id")) == [b"a", b"b"]
     assert left(
-        KnownMessages(spool, 600), message(b"a", None, True), message(b"b", "id", True), message(b"c", None, True)
+        KnownMessages(spool, 600, HERE), message(b"a", None, True), message(b"b", "id", True), message(b"c", None, True)
     ) == [b"c"]
-    assert left(KnownMessages(spool, 600), message(b"b", "other", True), message(b"other", "id", True)) == [
+    assert left(KnownMessages(spool, 600, HERE), message(b"b", "other", True), message(b"other", "id", True)) == [
         b"b",
         b"other",
     ]
@@ -95,7 +97,7 @@ def test_only_a_redelivered_message_is_known(spool: Spool, store: Store) -> None
 def test_copies_are_counted(spool: Spool, store: Store) -> None:
     store(message(b"a"), message(b"a"), acked=0)
     store(message(b"a"))
-    known = KnownMessages(spool, 600)
+    known = KnownMessages(spool, 600, HERE)
     assert left(known, *[message(b"a", None, True)] * 2, message(b"a")) == [b"a"]
     assert left(known, *[message(b"a", None, True)] * 3) == [b"a", b"a"]
 
@@ -104,13 +106,13 @@ def test_a_marked_segment_counts_for_the_window(spool: Spool, store: Store) -> N
     store(message(b"young"), acked=10)
     store(message(b"old"), acked=700)
     again = message(b"young", None, True), message(b"old", None, True)
-    assert left(KnownMessages(spool, 600), *again) == [b"old"]
-    assert left(KnownMessages(spool, 5), *again) == [b"young", b"old"]
+    assert left(KnownMessages(spool, 600, HERE), *again) == [b"old"]
+    assert left(KnownMessages(spool, 5, HERE), *again) == [b"young", b"old"]
 
 
 def test_a_segment_that_has_come_back_whole_is_marked(spool: Spool, store: Store) -> None:
     path, other = store(message(b"a"), message(b"b")), store(message(b"c"), message(b"d"))
-    known = KnownMessages(spool, 600)
+    known = KnownMessages(spool, 600, HERE)
     assert left(known, message(b"a", None, True), message(b"c", None, True)) == []
     known.mark_returned()
     assert not is_acked(path)
@@ -119,3 +121,12 @@ def test_a_segment_that_has_come_back_whole_is_marked(spool: Spool, store: Store
     known.mark_returned()
     assert is_acked(path)
     assert not is_acked(other)
+
+
+def test_what_is_another_brokers_is_not_known(spool: Spool, store: Store) -> None:
+    store(message(b"a", "1"))
+    again = message(b"a", "1", True)
+    assert left(KnownMessages(spool, 600, THERE), again) == []  # a drain of an older version is everybody's
+    spool.ticket("t").claim(HERE)
+    assert left(KnownMessages(spool, 600, THERE), again) == [b"a"]
+    assert left(KnownMessages(spool, 600, HERE), again) == []

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from harebell.errors import SpoolError
+from harebell.client.servers import BrokerIdentity
+from harebell.errors import InvalidArgument, SpoolError
 from harebell.spark.options import source_options
 from harebell.spark.queues.segments import mark_acked, read_segment, write_once
 from harebell.spark.queues.spool import Spool
@@ -51,6 +52,21 @@ def test_a_part_has_one_attempt_at_a_time(tmp_path: Path) -> None:
         assert (first, second, other) == (True, False, True)
     with ticket.lock(0) as again:
         assert again
+
+
+def test_a_drain_is_of_the_broker_that_came_first(tmp_path: Path) -> None:
+    here, there = BrokerIdentity("harebell@host", "01"), BrokerIdentity("harebell@host", "02")
+    ticket = Spool(tmp_path, "/", "q").ticket("t")
+    for _ in range(2):
+        ticket.claim(here)
+    with pytest.raises(InvalidArgument) as refused:
+        ticket.claim(there)
+    for part in ("drain 't' of queue 'q'", str(tmp_path), "(01)", "(02)", "--spool", str(ticket.folder / "broker")):
+        assert part in str(refused.value)
+    ticket.spool.ticket("another").claim(there)
+    Spool(tmp_path, "/", "another").ticket("t").claim(there)
+    ticket.remove()
+    assert not ticket.folder.exists()
 
 
 @pytest.mark.parametrize("step", ["writing", "written"])

@@ -67,6 +67,7 @@ class Handshake:
             "copyright": "Apache-2.0",
             "host": platform.node(),
             "cluster_name": self._node.name,
+            "cluster_id": self._node.id,
         }
         return k.ConnectionStart(properties, list(self._node.logins.offered(self.certificate_user)), ["en_US"])
 

@@ -80,6 +80,7 @@ class Handshake:
             "information": "AMQP 0-9-1 with RabbitMQ's extensions",
             "copyright": "Apache-2.0",
             "cluster_name": self._node.name,
+            "cluster_id": self._node.id,
             "capabilities": CAPABILITIES,
         }
         mechanisms = " ".join(self._node.logins.offered(self.certificate_user)).encode()

@@ -108,7 +108,7 @@ def _table(states: Sequence[Any], title: str) -> Table:
         title=f"{len(states)} {title}: {rows:,} messages, {_size(size)}", title_justify="left", show_edge=False,
         pad_edge=False,
     )  # fmt: skip
-    for heading in ("vhost", "queue", "drain"):
+    for heading in ("broker", "vhost", "queue", "drain"):
         table.add_column(heading, overflow="fold")  # shortened names would look alike
     for heading in ("messages", "unacked", "size", "age"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -117,8 +117,8 @@ def _table(states: Sequence[Any], title: str) -> Table:
     for state in states:
         add_row(
             table,
-            state.vhost, state.queue, state.ticket, f"{state.rows:,}", f"{state.unacked:,}", _size(state.size),
-            _ago(now - state.changed), _state(state),
+            state.broker or "", state.vhost, state.queue, state.ticket, f"{state.rows:,}", f"{state.unacked:,}",
+            _size(state.size), _ago(now - state.changed), _state(state),
         )  # fmt: skip
     return table
 
@@ -130,6 +130,7 @@ def _state(state: Any) -> str:
 
 def _as_json(state: Any) -> dict[str, Any]:
     return {
+        "broker": state.broker,
         "vhost": state.vhost,
         "queue": state.queue,
         "drain": state.ticket,

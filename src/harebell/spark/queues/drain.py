@@ -31,7 +31,7 @@ from harebell.spark.schema import Rows, row_schema
 if TYPE_CHECKING:
     from harebell.client.messages import Delivery
 
-__all__ = ["Limit", "drain"]
+__all__ = ["Limit", "drain", "is_stream_queue"]
 
 log = logging.getLogger("harebell.spark")
 
@@ -60,10 +60,10 @@ def drain(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one part of a drain, all columns, segment by segment; drained now as far as they are not yet there.
 
-    Raises InvalidArgument for a stream queue, NotFound when there is no such queue, SpoolError when the folder does
-    not take a segment or a segment is damaged, DeadlineExceeded when the queue has messages and gives none for
-    read_timeout seconds, and the connection's error when the broker stays away for retry_timeout seconds without
-    progress.
+    Raises InvalidArgument for a stream queue and for another broker's drain, NotFound when there is no such queue,
+    SpoolError when the folder does not take a segment or a segment is damaged, DeadlineExceeded when the queue has
+    messages and gives none for read_timeout seconds, and the connection's error when the broker stays away for
+    retry_timeout seconds without progress.
     """
     return _Drain(options, ticket, part, limit, step).run()
 
@@ -81,7 +81,7 @@ class _Drain:
         self._number = 0  # of the next segment
         self._taken = 0  # messages in the segments so far
         self._taken_size = 0  # bytes of their bodies
-        self._known = KnownMessages(ticket.spool, options.dedup_window)  # one for each connection
+        self._known: KnownMessages  # one for each connection
         self._rows = Rows(row_schema())
         self._unmarked: list[tuple[int, Path]] = []  # acknowledged, and the broker has not answered since
         self._ended = False
@@ -133,10 +133,11 @@ class _Drain:
         """Drains on one connection until the end mark is written or another attempt overtakes this one."""
         if self._ended:
             return
-        # What was dropped and not acknowledged comes again: only what this connection drops is counted off.
-        self._known = KnownMessages(self._ticket.spool, self._options.dedup_window)
         self._unmarked = []
         with Link(self._options.url, self._options.timeout) as link:
+            self._ticket.claim(link.broker)
+            # What was dropped and not acknowledged comes again: only what this connection drops is counted off.
+            self._known = KnownMessages(self._ticket.spool, self._options.dedup_window, link.broker)
             try:
                 ready = link.count(self._queue)
                 if self._messages is None:
@@ -225,17 +226,14 @@ class _Drain:
 
     def _check(self, delivery: Delivery) -> None:
         if not self._checked and STREAM_OFFSET in (delivery.properties.headers or {}):
-            raise self._is_stream()
+            raise is_stream_queue(self._queue)
         self._checked = True
 
     def _ask_kind(self) -> None:
         """Asks, once, whether the queue that delivers nothing is a stream: a consumer without an offset waits there."""
         if not self._checked and probe_family(self._options.url, self._queue, self._options.timeout) == "stream":
-            raise self._is_stream()
+            raise is_stream_queue(self._queue)
         self._checked = True
-
-    def _is_stream(self) -> InvalidArgument:
-        return InvalidArgument(f"queue '{self._queue}' is a stream queue: set queueType=stream")
 
     def _store(self, link: Link, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Store the new rows of the batch durably as the segment and return them; None when another attempt was first.
@@ -284,6 +282,11 @@ class _Drain:
             error.class_id,
             error.method_id,
         )
+
+
+def is_stream_queue(queue: str) -> InvalidArgument:
+    """The error about a queue that cannot be drained."""
+    return InvalidArgument(f"queue '{queue}' is a stream queue: set queueType=stream")
 
 
 class _Segment:

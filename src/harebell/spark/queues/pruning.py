@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from harebell.errors import InvalidArgument, SpoolError
 from harebell.spark.queues.segments import is_acked, read_segment, writing
-from harebell.spark.queues.spool import remove_drain, strange_entry
+from harebell.spark.queues.spool import broker_of, remove_drain, strange_entry
 
 __all__ = ["TicketState", "prune", "tickets"]
 
@@ -37,6 +37,7 @@ class TicketState:
     complete        it has its end: no run takes more messages for it
     last            the newest drain of a streaming query, which may still run its batch again
     damaged         files that cannot be read
+    broker          whose messages they are; None when the drain does not say
     """
 
     folder: Path
@@ -50,6 +51,7 @@ class TicketState:
     complete: bool
     last: bool
     damaged: tuple[Path, ...]
+    broker: str | None = None
 
 
 def tickets(folder: Path) -> list[TicketState]:
@@ -85,6 +87,7 @@ def _state(folder: Path, last: bool) -> Iterator[TicketState]:
         return
     if not stats:
         return
+    owner = broker_of(folder)
     rows = unacked = 0
     damaged = []
     ended: dict[str, bool] = {}  # by part: whether its last segment is the end mark
@@ -111,6 +114,7 @@ def _state(folder: Path, last: bool) -> Iterator[TicketState]:
         complete=bool(ended) and all(ended.values()),
         last=last,
         damaged=tuple(damaged),
+        broker=None if owner is None else owner.name,
     )
 
 

@@ -8,6 +8,7 @@ in the checkpoint's offset. What the spool promises is written in `spool`.
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,23 +22,24 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from harebell.errors import InvalidArgument
-from harebell.spark.connection import Link, retrying
+from harebell.errors import ChannelError, InvalidArgument
+from harebell.spark.connection import Link, family_on, retrying
 from harebell.spark.options import SourceOptions
 from harebell.spark.payload.projection import RowProjection
-from harebell.spark.queues.drain import Limit, drain
-from harebell.spark.queues.segments import is_acked, read_segment, writing
+from harebell.spark.queues.drain import Limit, drain, is_stream_queue
+from harebell.spark.queues.segments import is_acked, read_segment
 from harebell.spark.queues.spool import Spool, Ticket
 from harebell.spark.schema import arrow_schema, project
 from harebell.spark.shares import even_shares, water_fill
 from harebell.spark.shown_errors import shown, shown_rows
-from harebell.synced_files import make_file, make_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
 __all__ = ["SpoolReader", "SpoolStreamReader", "is_drain"]
+
+log = logging.getLogger("harebell.spark")
 
 SLICE_BYTES: Final = 8 << 20  # of a segment, handed to Spark at a time
 
@@ -92,9 +94,27 @@ class SpoolReader(DataSourceReader):
         planned: list[InputPartition] = []
         for queue in self._options.queues:
             ticket = Spool(self._options.spool, self._options.vhost, queue).ticket(self._ticket)
+            self._check(queue, ticket)
             limits = agreed_limits(ticket, lambda queue=queue: self._limits(queue))  # type: ignore[misc]
             planned += [SpoolPartition(queue, self._ticket, part, limit) for part, limit in enumerate(limits)]
         return planned
+
+    def _check(self, queue: str, ticket: Ticket) -> None:
+        """Raises InvalidArgument for a new drain of a stream queue, and for a drain of another broker.
+
+        A ticket that the caller has named may be any broker's; one that was made for this read is asked about once.
+        """
+        options, new = self._options, not ticket.plan.exists()
+
+        def claim() -> None:
+            with Link(options.url, options.timeout) as link:
+                if new:
+                    link.count(queue)  # nothing is made for a queue that is not there
+                    refuse_stream(link, options, queue)
+                ticket.claim(link.broker)
+
+        if new or options.ticket is not None:
+            retrying(claim, options.first_patience, "asking which broker it is")
 
     def _limits(self, queue: str) -> list[int]:
         """What each part takes at most: together what is ready now. What arrives later is another read's."""
@@ -115,14 +135,23 @@ def agreed_limits(ticket: Ticket, limits: Callable[[], list[int]]) -> list[int]:
 
     Raises SpoolError when the folder cannot be written.
     """
-    plan = ticket.plan
-    if not plan.exists():
-        planned = json.dumps(limits())
-        with writing(ticket.folder):
-            make_folder(ticket.folder)
-            make_file(plan, [planned])
-    agreed: list[int] = json.loads(plan.read_text())
+    agreed: list[int] = json.loads(ticket.agreed(ticket.plan, lambda: json.dumps(limits())))
     return agreed
+
+
+def refuse_stream(link: Link, options: SourceOptions, queue: str) -> None:
+    """Raises InvalidArgument for a stream queue, where option queueType says that it is none. "auto" has asked already.
+
+    Whatever else the question is refused for is left to the drain, which says it, or waits until it has passed.
+    """
+    if options.queue_type == "auto":
+        return
+    try:
+        if family_on(link, queue) == "stream":
+            raise is_stream_queue(queue)
+    except ChannelError as error:
+        log.debug("asking what queue %s is: %s", queue, error)
+    link.reset()
 
 
 class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -239,6 +268,9 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 if self._link is None:
                     self._link = Link(self._options.url, self._options.timeout)
+                    for queue in self._options.queues:
+                        self._link.count(queue)
+                        refuse_stream(self._link, self._options, queue)
                 return {queue: self._link.count(queue) for queue in sorted(self._options.queues)}
             except BaseException:
                 self._close()

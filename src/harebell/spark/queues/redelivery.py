@@ -24,6 +24,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harebell.client.servers import BrokerIdentity
 from harebell.spark.headers import TYPES
 from harebell.spark.queues.segments import mark_acked, read_segment
 from harebell.spark.queues.spool import Spool
@@ -68,14 +69,15 @@ def _without_delivery(table: dict[str, object]) -> dict[str, object]:
 
 
 class KnownMessages:
-    """What the segments of a queue hold that the broker may still give back; one for each drain.
+    """What the segments of a queue hold that this broker may still give back; one for each drain.
 
     `spool` is the queue's, `window` the seconds for which a marked segment is searched.
     """
 
-    def __init__(self, spool: Spool, window: float) -> None:
+    def __init__(self, spool: Spool, window: float, broker: BrokerIdentity) -> None:
         self._spool = spool
         self._window = window
+        self._broker = broker
         self._dropped: Counter[tuple[Path, Identity]] = Counter()
         self._back: Counter[Path] = Counter()  # how many messages of an unmarked segment have come back
         self._returned: list[Path] = []
@@ -127,7 +129,7 @@ class KnownMessages:
 
     def _segments(self) -> Iterator[tuple[Path, bool, pa.RecordBatch]]:
         """The segments that matter, and whether each is marked as acknowledged."""
-        for path in self._spool.segments():
+        for path in self._spool.segments(self._broker):
             try:
                 acked: float | None = path.with_suffix(".acked").stat().st_mtime
             except FileNotFoundError:
