@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harebell.errors import InvalidArgument, NotFound
-from harebell.spark.jobs.archive import ArchivedQueue, Verified, archive, read, run as run_module, verify
+from harebell.errors import ArchiveIncomplete, InvalidArgument, NotFound
+from harebell.spark.jobs.archive import (
+    Archived,
+    ArchivedQueue,
+    Verified,
+    archive,
+    prepare,
+    read,
+    run as run_module,
+    verify,
+)
 from harebell.spark.jobs.archive.iceberg import Iceberg
 from harebell.spark.jobs.archive.layout import Table, queue_folder
 from harebell.spark.jobs.archive.manifest import Manifest
@@ -219,7 +228,31 @@ def test_one_process_at_a_time(broker: Broker, tmp_path: Path) -> None:
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(InvalidArgument, match="is being archived there by another process"):
-            run(broker, tmp_path, queue)
+            prepare(broker.url, [queue], tmp_path)  # before there is a Spark
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_a_queue_that_another_process_archives_ends_no_other(broker: Broker, tmp_path: Path) -> None:
+    busy, stale, free = broker.queue("classic"), broker.queue("classic"), broker.queue("stream")
+    for queue in (busy, stale, free):
+        broker.numbered(queue, 5)
+    assert run(broker, tmp_path, stale).added == 5
+    checkpoints = tmp_path / "_archive" / "checkpoints"
+    (checkpoints / queue_folder("/", stale) / "plan").unlink()  # older than the archive
+    place = checkpoints / queue_folder("/", busy)
+    place.mkdir(parents=True)
+    told: list[str] = []
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ArchiveIncomplete, match="2 of 3 queues are not archived to their end") as caught:
+            run(broker, tmp_path, busy, stale, free, notice=told.append)
+    found = caught.value.archived
+    assert isinstance(found, Archived)
+    assert [each.rows for each in found.queues] == [0, 0, 5]
+    assert "is being archived there by another process" in told[0]
+    assert "is older than the archive" in told[1]
+    assert run(broker, tmp_path, busy, free).added == 5
 
 
 CHILD = """

@@ -51,9 +51,15 @@ class Checkpoint:
     def held(self) -> Iterator[None]:
         """Holds it for this process, made if missing. Raises InvalidArgument when another process has it."""
         make_folder(self.folder)
-        refusal = f"queue '{self._queue}' is being archived there by another process"
+        refusal = f"queue '{self._queue}' is being archived there by another process: wait for its end, or stop it"
         with held_or_refused(self.folder / "lock", refusal):
             yield
+
+    def check_free(self) -> None:
+        """Raises InvalidArgument when another process has it; makes nothing."""
+        if (self.folder / "lock").exists():
+            with self.held():
+                pass
 
     def writer(self) -> str:
         """The name of this checkpoint in the archive's log: in a new checkpoint the batches count from 0 again."""

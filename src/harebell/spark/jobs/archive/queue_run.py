@@ -82,6 +82,11 @@ class QueueRun:
     def options(self) -> SourceOptions:
         return self._options
 
+    def checkpoint(self, table: Table) -> Checkpoint:
+        """Its checkpoint in that archive."""
+        place = queue_folder(self._options.vhost, self.queue)
+        return Checkpoint(table.root / OWN / "checkpoints" / place, self.queue)
+
     @contextmanager
     def opened(
         self, table: Table, bounds: BoundsReader, notice: Callable[[str], None], *, endless: bool
@@ -96,9 +101,7 @@ class QueueRun:
         if self.kind == "drained":
             self._options = source_options({"spool": str(table.root / OWN / "spool"), **given}, streaming=True)
         self._endless = endless
-        self._checkpoint = Checkpoint(
-            table.root / OWN / "checkpoints" / queue_folder(self._options.vhost, self.queue), self.queue
-        )
+        self._checkpoint = self.checkpoint(table)
         with self._checkpoint.held():
             self._writer = self._checkpoint.writer()
             written = table.written(self._writer)

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from harebell.errors import ArchiveIncomplete, InvalidArgument
+from harebell.errors import ArchiveIncomplete, DataLoss, InvalidArgument
 from harebell.spark.jobs.archive.layout import CatalogTable, Format, Table
 from harebell.spark.jobs.archive.queue_run import Batch, QueueRun
 from harebell.spark.jobs.archive.table import check_table, make_table
@@ -131,7 +131,9 @@ def prepare(
     given = {"maxMessagesPerTrigger": str(MESSAGES_PER_BATCH), **(options or {}), "url": url}
     with ThreadPoolExecutor(PLANNED_AT_ONCE, "asking") as pool:
         runs = list(pool.map(lambda queue: QueueRun(queue, given), queues))
-    return Prepared(make_table(path, table, name), key_words, every, runs)
+    made = make_table(path, table, name)
+    _check_free(made, runs)
+    return Prepared(made, key_words, every, runs)
 
 
 class Prepared:
@@ -153,7 +155,10 @@ class Prepared:
             bounds = BoundsReader(runs[0].options)
             stack.callback(bounds.close)
             for run in runs:
-                stack.enter_context(run.opened(table, bounds, notice, endless=every is not None))
+                try:
+                    stack.enter_context(run.opened(table, bounds, notice, endless=every is not None))
+                except (DataLoss, InvalidArgument) as error:
+                    run.fail(error)  # the others go on
             _Rounds(spark, table, self._key_words, runs, progress).go(every, stop or threading.Event())
         files = table.files()
         done = Archived(tuple(map(_result, runs)), sum(file.rows for file in files), len(files))
@@ -220,6 +225,18 @@ class _Rounds:
             return
         for batch in job:
             batch.run.commit(self._table, batch, [next(done) for _ in batch.work])
+
+
+def _check_free(table: Table, runs: Sequence[QueueRun]) -> None:
+    """Raises InvalidArgument when other processes archive all of the queues there; of some, their runs will say it."""
+    refusals = []
+    for run in runs:
+        try:
+            run.checkpoint(table).check_free()
+        except InvalidArgument as refusal:
+            refusals.append(refusal)
+    if len(refusals) == len(runs):
+        raise refusals[0]
 
 
 def _jobs(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
