@@ -224,6 +224,38 @@ def test_a_batch_read_of_an_emptied_stream(monkeypatch: pytest.MonkeyPatch) -> N
     assert parts(startingOffsets='{"a": 10}', endingOffsets='{"a": 50}') == [("a", 10, 50)]
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "gone", "left"),
+    [
+        (0, 10, None, [("a", 0, 10)]),
+        (0, 11, "10 to 10", [("a", 0, 10)]),
+        (4, 1000, "10 to 999", [("a", 4, 10)]),
+        (10, 20, "10 to 19", []),
+        (15, 20, "15 to 19", []),
+        (20, 15, None, []),
+    ],
+)
+def test_an_end_that_does_not_exist_is_said_in_the_plan(
+    monkeypatch: pytest.MonkeyPatch, start: int, end: int, gone: str | None, left: list[tuple[str, int, int]]
+) -> None:
+    table = Table(a=(0, 10))
+    table.close = lambda: None  # type: ignore[attr-defined]
+    monkeypatch.setattr(stream_reader, "BoundsReader", lambda options: table)
+
+    def parts(**more: str) -> list[tuple[str, int, int]]:
+        places = {"startingOffsets": f'{{"a": {start}}}', "endingOffsets": f'{{"a": {end}}}'}
+        options = source_options({"queue": "a", **places, **more}, streaming=False)
+        found = StreamQueueReader(options, row_schema()).partitions()
+        return [(part.wanted.queue, part.wanted.start, part.wanted.end) for part in found]  # type: ignore[attr-defined]
+
+    if gone is None:
+        assert parts() == left
+    else:
+        with pytest.raises(DataLoss, match=f"queue 'a' ends at message 10 but {gone} were asked for"):
+            parts()
+    assert parts(failOnDataLoss="false") == left
+
+
 def test_a_stream_that_was_declared_again_is_an_error_or_begins_anew(make: Make) -> None:
     start = {"a": {"base": 0, "next": 10}, "b": {"base": 0, "next": 3}}
     with pytest.raises(DataLoss, match="ends at message 4 but the checkpoint is at 10"):

@@ -156,11 +156,7 @@ class _RangeReader:
         elif bounds.tail > position:
             raise DeadlineExceeded(f"queue '{queue}' delivered nothing in {self._options.read_timeout} s")
         else:
-            report_loss(
-                self._options,
-                f"queue '{queue}' ends at message {bounds.tail} but {position} to {self._wanted.end - 1} were asked "
-                "for (was it deleted and declared again?)",
-            )
+            report_loss(self._options, ended_before(queue, bounds.tail, position, self._wanted.end))
 
 
 def _jumps(product: object, position: int, numbers: Int64Array) -> list[tuple[int, int]]:
@@ -181,6 +177,14 @@ def replaced(queue: str, position: int) -> str:
     return (
         f"queue '{queue}' was deleted and declared again: what the old one had from message {position} on is gone, and "
         "the same numbers are other messages now"
+    )
+
+
+def ended_before(queue: str, tail: int, start: int, end: int) -> str:
+    """The text about the messages start <= number < end, which are not all before the queue's end."""
+    return (
+        f"queue '{queue}' ends at message {tail} but {max(start, tail)} to {end - 1} were asked for (was it deleted "
+        "and declared again?)"
     )
 
 

@@ -35,7 +35,7 @@ from harebell.spark.streams.discovery import queue_names
 from harebell.spark.streams.filters import selection
 from harebell.spark.streams.identity import is_another, make_identity, mark_holds
 from harebell.spark.streams.offsets import UNKNOWN, Identity, Offsets, Range
-from harebell.spark.streams.range_reader import loss_by_retention, read_range, replaced, report_loss
+from harebell.spark.streams.range_reader import ended_before, loss_by_retention, read_range, replaced, report_loss
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,11 +95,24 @@ class StreamQueueReader(DataSourceReader):
                 end = bounds.number_at(queue, position)
                 if end == UNKNOWN and start != UNKNOWN:
                     report_loss(options, emptied(queue, start))
+                if end > start != UNKNOWN and isinstance(position, int):
+                    end = self._existing(bounds, queue, start, end)
                 if end > start != UNKNOWN:  # what comes after the question is not in this read
                     ranges.append(Range(queue, start, end, Identity(bounds.id_of(queue))))
         finally:
             bounds.close()
         return plan(options, ranges)
+
+    def _existing(self, bounds: BoundsReader, queue: str, start: int, end: int) -> int:
+        """As much of the end that was asked for as is there. Raises DataLoss when that is less, as a task would later.
+
+        Of an emptied stream the task says what is gone.
+        """
+        tail = bounds.of([queue], reached={queue: end})[queue].tail
+        if tail == UNKNOWN or tail >= end:
+            return end
+        report_loss(self._options, ended_before(queue, tail, start, end))
+        return tail
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, self._schema, partition)
