@@ -126,6 +126,8 @@ def test_a_named_ticket_is_read_again_by_another_dataframe(spark: SparkSession, 
     options = {"spool": spool, "ticket": "monday"}
     assert load(spark, broker, queue, "body string", minPartitions="2", **options).count() == 500
     assert numbers(load(spark, broker, queue, "body string", **options)) == list(range(500))
+    away = {"url": "amqp://guest:guest@127.0.0.1:1/", "queueType": "classic", "retryTimeout": "1"}
+    assert load(spark, broker, queue, "body string", **options, **away).count() == 500
 
 
 def test_dead_letters_keep_their_history(spark: SparkSession, broker: Broker, spool: str) -> None:

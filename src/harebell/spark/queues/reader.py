@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from harebell.errors import ChannelError, InvalidArgument
-from harebell.spark.connection import Link, family_on, retrying
+from harebell.spark.connection import TRANSIENT, Link, family_on, retrying
 from harebell.spark.options import SourceOptions
 from harebell.spark.payload.projection import RowProjection
 from harebell.spark.queues.drain import Limit, drain, is_stream_queue
@@ -103,6 +103,7 @@ class SpoolReader(DataSourceReader):
         """Raises InvalidArgument for a new drain of a stream queue, and for a drain of another broker.
 
         A ticket that the caller has named may be any broker's; one that was made for this read is asked about once.
+        What a ticket has already can be read while its broker is away.
         """
         options, new = self._options, not ticket.plan.exists()
 
@@ -113,8 +114,13 @@ class SpoolReader(DataSourceReader):
                     refuse_stream(link, options, queue)
                 ticket.claim(link.broker)
 
-        if new or options.ticket is not None:
+        if new:
             retrying(claim, options.first_patience, "asking which broker it is")
+        elif options.ticket is not None:
+            try:
+                claim()
+            except TRANSIENT as error:
+                log.warning("ticket %s: nobody said whether it is this broker's: %s", options.ticket, error)
 
     def _limits(self, queue: str) -> list[int]:
         """What each part takes at most: together what is ready now. What arrives later is another read's."""
