@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from harebell.broker.v010 import topology
 from harebell.protocol.v010 import Command, commands as c, structs as s
 from harebell.protocol.v091 import Table, methods as m
 from tests.broker.v010.kit import Client, Kit, add_user
@@ -315,3 +316,71 @@ def test_every_subscriber_uses_the_queue(kit: Kit, command: Command, code: int, 
     assert other.exception is not None
     assert other.exception.error_code == code
     assert client.attached
+
+
+def begin(client: Client, command: Command) -> int:
+    """Send a command, and let the broker have no more than its first slice. Returns its number."""
+    command.sync = True
+    number = client.state.sending.send(command, 100)
+    client.peer.engine.send_command(0, command)
+    client.peer.connection.receive_data(client.peer.engine.data_to_send())
+    return number
+
+
+def end(kit: Kit, client: Client) -> None:
+    kit.node.batch.slices.finish()
+    kit.stopwatch.step = 0.0
+    kit.node.batch.end()
+    client.peer.receive()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("kind, name, key, refused", [
+    (c.ExchangeDelete, "x", "", None), (c.ExchangeDelete, "used", "", 530),
+    (c.ExchangeUnbind, "x", "k", None), (c.ExchangeUnbind, "x", "none", 404),
+])  # fmt: skip
+def test_what_looks_at_everything_takes_turns(
+    kit: Kit, client: Client, monkeypatch: pytest.MonkeyPatch, kind: type[Command], name: str, key: str,
+    refused: int | None,
+) -> None:  # fmt: skip
+    """Others are served meanwhile, and a client that may not do it is refused before."""
+    for each in (c.ExchangeDeclare("x", "direct"), c.ExchangeDeclare("used", "direct"), c.QueueDeclare("q")):
+        client.call(each)
+    for number in range(20):
+        client.call(c.ExchangeBind("q", "x", f"k{number}"))
+    client.call(c.ExchangeBind("q", "x", "k"))
+    client.call(c.QueueDeclare("last", alternate_exchange="used"))
+    add_user(kit, "eve", "nothing")
+    eve = kit.peer(user="eve").session()
+    monkeypatch.setattr(topology, "COMPARED", 1)
+    kit.stopwatch.step = 1.0
+    commands = [kind(name) if kind is c.ExchangeDelete else kind("q", name, key) for _ in range(2)]  # type: ignore[call-arg]
+    waiting = kit.node.batch.slices.waiting
+    begin(eve, commands[0])
+    assert kit.node.batch.slices.waiting == waiting
+    eve.peer.receive()
+    assert eve.exception is not None
+    assert eve.exception.error_code == 403
+    number = begin(client, commands[1])
+    assert kit.node.batch.slices.waiting == waiting + 1
+    end(kit, client)
+    assert (None if client.exception is None else client.exception.error_code) == refused
+    assert (number in client.complete) is (refused is None)
+    router = kit.node.vhosts["/"].router
+    assert router.has_exchange(name) is (kind is c.ExchangeUnbind or refused is not None)
+
+
+@pytest.mark.pure
+def test_another_exchange_of_the_name_stays(kit: Kit, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exchange is deleted and declared again while all others are looked at."""
+    client.call(c.ExchangeDeclare("x", "direct"))
+    monkeypatch.setattr(topology, "COMPARED", 1)
+    kit.stopwatch.step = 1.0
+    begin(client, c.ExchangeDelete("x"))
+    vhost = kit.node.vhosts["/"]
+    list(vhost.deleting_exchange("x"))
+    vhost.declare_exchange("x", "fanout", passive=False, durable=False, auto_delete=False, internal=False, arguments={})
+    end(kit, client)
+    assert client.exception is not None
+    assert client.exception.error_code == 404
+    assert vhost.router.exchange("x").type == "fanout"

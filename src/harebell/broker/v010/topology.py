@@ -47,7 +47,7 @@ __all__ = ["HANDLERS", "Topology", "table_of"]
 RESERVED: Final = (RESERVED_PREFIX, "qpid.")  # of new names; an exchange "qpid..." is of a client of another dialect
 X_MATCH: Final = "x-match"
 BY_NAME: Final = (NO_LOCAL, ALTERNATE)
-COMPARED: Final = 512  # bindings compared in one step
+COMPARED: Final = 512  # bindings, exchanges or queues that are compared in one step
 
 
 class Deleting(Protocol):
@@ -151,22 +151,32 @@ class Topology:
         exchange = self._exchange(name)
         if name.startswith(RESERVED_PREFIX):
             raise NotAllowed(f"exchange '{name}' is the broker's own")
-        if any(each.alternate == name for each in self._vhost.router.exchanges):
-            raise NotAllowed(f"exchange '{name}' is the alternate of another exchange")
-        if any(
-            name in (queue.settings.dead_letter_exchange, queue.settings.orphan_exchange)
-            for queue in self._vhost.queues.values()
-        ):
-            raise NotAllowed(f"exchange '{name}' is the alternate of a queue")
         self._session.access.delete_exchange(name)
-        if command.if_unused and exchange.is_bound:
-            raise PreconditionFailed(f"exchange '{name}' is in use")
-        self._work(number, command, self._deleting_exchange(number, name))
+        self._work(number, command, self._deleting_exchange(number, exchange, if_unused=command.if_unused))
         return LATER
 
-    def _deleting_exchange(self, number: int, name: str) -> Work:
+    def _deleting_exchange(self, number: int, exchange: Exchange, *, if_unused: bool) -> Work:
+        name = exchange.name
+        yield from self._checking_alternates(name)
+        if self._exchange(name) is not exchange:
+            raise NotFound(f"exchange '{name}' in vhost '{self._vhost.name}' is another one by now")
+        if if_unused and exchange.is_bound:
+            raise PreconditionFailed(f"exchange '{name}' is in use")
         yield from self._vhost.deleting_exchange(name, user=self._session.user)
         self._session.complete(number, number)
+
+    def _checking_alternates(self, name: str) -> Work:
+        """Raise NotAllowed where an exchange or a queue has the exchange as its alternate."""
+        for count, exchange in enumerate(tuple(self._vhost.router.exchanges), 1):
+            if exchange.alternate == name:
+                raise NotAllowed(f"exchange '{name}' is the alternate of exchange '{exchange.name}'")
+            if not count % COMPARED:
+                yield
+        for count, queue in enumerate(tuple(self._vhost.queues.values()), 1):
+            if name in (queue.settings.dead_letter_exchange, queue.settings.orphan_exchange):
+                raise NotAllowed(f"exchange '{name}' is the alternate of {queue}")
+            if not count % COMPARED:
+                yield
 
     def _exchange_query(self, number: int, command: c.ExchangeQuery) -> Outcome:
         name, router = command.name or "", self._vhost.router
@@ -198,20 +208,21 @@ class Topology:
     def _exchange_unbind(self, number: int, command: c.ExchangeUnbind) -> Outcome:
         exchange, queue = self._ends(command.exchange, command.queue, "exchange.unbind")
         self._session.access.bind("unbind", exchange.name, to_queue(queue.name), command.binding_key)
-        found = [
-            each for each in self._vhost.router.bindings_to(to_queue(queue.name))
-            if each.source == exchange.name and each.binding_key == command.binding_key
-        ]  # fmt: skip
-        if not found:
-            raise NotFound(f"queue '{queue.name}' is not bound to '{exchange.name}' by '{command.binding_key}'")
-        self._work(number, command, self._unbinding(number, found))
+        self._work(number, command, self._unbinding(number, exchange.name, queue, command.binding_key))
         return LATER
 
-    def _unbinding(self, number: int, bindings: list[Binding]) -> Work:
-        for each in bindings:
-            arguments, user = cast("Table", dict(each.arguments)), self._session.user
-            self._vhost.unbind(each.source, each.destination, each.binding_key, arguments, user=user)
-            yield
+    def _unbinding(self, number: int, source: str, queue: Queue, key: str) -> Work:
+        found = False
+        for count, each in enumerate(self._vhost.router.bindings_to(to_queue(queue.name)), 1):
+            if each.source == source and each.binding_key == key:
+                found = True
+                arguments, user = cast("Table", dict(each.arguments)), self._session.user
+                self._vhost.unbind(source, each.destination, key, arguments, user=user)
+                yield
+            elif not count % COMPARED:
+                yield
+        if not found:
+            raise NotFound(f"queue '{queue.name}' is not bound to '{source}' by '{key}'")
         self._session.complete(number, number)
 
     def _exchange_bound(self, number: int, command: c.ExchangeBound) -> Outcome:
