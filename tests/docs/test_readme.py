@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ FRAMEWORKS = (
 )  # of the development group, or `extra`s
 OF_A_LESSON = re.compile(r"# [\w/]+\.py\n")  # its file's name: another test runs it with the other files of its page
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+INSTALLED = re.compile(r"\bpip install (?:'(?:harebell|\.)\[([\w,]+)\]'|harebell\b|\.(?!\w))")
 
 
 def examples() -> list[object]:
@@ -50,3 +53,21 @@ def test_example_runs(code: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "an example shows something"
+
+
+def test_every_page_installs_extras_that_are_there() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {
+        (page.name, name) for page in PAGES for each in INSTALLED.findall(page.read_text()) for name in each.split(",")
+    }
+    assert {(page, name) for page, name in named if name and name not in extras} == set()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-steps.md"])
+def test_a_reader_installs_before_the_first_example(page: str) -> None:
+    """In the same words."""
+    text = (ROOT / page).read_text()
+    before = text[: text.index("```python")]
+    assert "Python 3.11 or later" in before
+    assert "\n    pip install harebell " in before
+    assert "pip install ." in before
