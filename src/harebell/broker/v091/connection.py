@@ -4,9 +4,7 @@ Input is processed in pieces, and each piece is one batch: the engine splits it 
 channel's publisher, methods to their channel's handler, and the batch is ended (delivers, writes, confirms). A refusal
 (AmqpError) closes the channel or the connection, by its scope, and the rest of the batch is processed.
 
-One client must not keep the others waiting: a long read is processed in several pieces, methods only as long as one
-slice of time holds, and a long method (`work`) in slices. What follows waits (`unread`, `waiting`), so that a client
-sees its methods processed in their order, each whole before the next.
+How input is cut into pieces and slices is in `connections.base`: requests there are methods here.
 """
 
 from __future__ import annotations

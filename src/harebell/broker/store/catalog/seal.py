@@ -28,7 +28,7 @@ _SLOT: Final = Struct(">4sHHQQ16s")
 _CRC: Final = Struct(">I")
 _SIZE: Final = _SLOT.size + _CRC.size
 _STEP: Final = 512  # a disk writes this much at once
-_MAGIC: Final = b"WRNS"
+_MAGIC: Final = b"WRNS"  # begins each slot that holds a seal; it means nothing, and stays for the files that have it
 FORMAT: Final = 1
 
 
