@@ -14,8 +14,8 @@ from harebell.client.blocking import Channel, connect
 from harebell.client.messages import Delivery, Message
 from harebell.errors import DeadlineExceeded, InvalidArgument, NotFound
 from harebell.protocol.v091 import Properties
+from harebell.protocol.v091.splice import DELIVERY_COUNTS
 from harebell.spark.jobs import peek as looking
-from harebell.spark.jobs.message_identity import DELIVERY_COUNTS
 from harebell.spark.jobs.peek import Held, Peeked, peek
 from tests.spark.conftest import DRAINED, Broker
 from tests.spark.fakes import FakeDelivery, as_delivery

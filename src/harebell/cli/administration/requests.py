@@ -36,7 +36,7 @@ from harebell.cli.terminal.output import in_words, say
 from harebell.cli.validators import Seconds, file_name
 from harebell.client.blocking import Connection, connect
 from harebell.client.messages import Message
-from harebell.client.servers import product_of
+from harebell.client.servers import RABBITMQ, product_of
 from harebell.client.url import ConnectionParameters, parse_url
 from harebell.config import Limits
 from harebell.errors import AmqpError, DeadlineExceeded, HarebellError, InvalidArgument, NotFound, Unroutable
@@ -159,7 +159,7 @@ def _ask_broker(url: ConnectionParameters, timeout: float, request: Mapping[str,
     connection = connect(url, timeout=timeout, recovery=None)
     try:
         server, peer = server_name(connection.server_properties), connection.parameters.peer
-        if product_of(connection.server_properties) == "RabbitMQ":
+        if product_of(connection.server_properties) == RABBITMQ:
             do = str(request["do"])
             command = RABBITMQCTL.get(do, do.replace("-", "_"))
             raise Refused(

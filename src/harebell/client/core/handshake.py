@@ -16,6 +16,7 @@ from typing import Final
 
 from harebell import __version__, errors
 from harebell.client.core.login import choose
+from harebell.client.servers import HAREBELL
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v091 import Engine, Table, methods as m
 
@@ -92,7 +93,7 @@ class Handshake:
         mechanism, response = choose(self._parameters, offered)
         self.stage = "logging in"
         properties: Table = {
-            "product": "Harebell",
+            "product": HAREBELL,
             "version": __version__,
             "platform": f"Python {platform.python_version()}",
             "capabilities": CAPABILITIES,

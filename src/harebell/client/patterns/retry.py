@@ -27,6 +27,7 @@ from typing import Final, Literal, cast
 from harebell import errors
 from harebell.client.messages import Delivery, Message, Publication
 from harebell.protocol.v091 import FieldValue, Properties, Table
+from harebell.protocol.v091.splice import DELIVERY_COUNT, DELIVERY_COUNTS, STREAM_OFFSET
 from harebell.routing.dead_letter import Death, deaths
 
 __all__ = ["DeadLetter", "Retry", "attempt_of", "attempts_of", "dead_letter_of", "given_up", "restore", "tried_again"]
@@ -41,7 +42,7 @@ CC: Final = "x-retry-cc"
 OURS: Final = frozenset((ATTEMPTS, ERROR, EXCHANGE, ROUTING_KEY, EXPIRATION, USER_ID, CC))
 BROKERS: Final = frozenset(
     ("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason", "x-last-death-exchange",
-     "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-stream-offset")
+     "x-last-death-queue", "x-last-death-reason", *DELIVERY_COUNTS, STREAM_OFFSET.name)
 )  # fmt: skip
 MAX_ERROR: Final = 1000  # characters of an error that travel with the message
 
@@ -188,7 +189,7 @@ def attempts_of(delivery: Delivery) -> int:
 
 def attempt_of(delivery: Delivery) -> int:
     """Which attempt at the message this is, from 1, as far as its headers tell."""
-    counted = delivery.headers.get("x-delivery-count")  # by the queue
+    counted = delivery.headers.get(DELIVERY_COUNT.name)  # by the queue
     more = counted if isinstance(counted, int) and not isinstance(counted, bool) and counted > 0 else 0
     return 1 + attempts_of(delivery) + more
 

@@ -19,6 +19,7 @@ from harebell.protocol.v091.property_flags import HEADERS, REPLY_TO, headers_at,
 
 __all__ = [
     "DELIVERY_COUNT",
+    "DELIVERY_COUNTS",
     "STREAM_OFFSET",
     "LongHeader",
     "append_headers",
@@ -153,3 +154,5 @@ def _spliced(frames: bytes, table: int, at: int, entries: bytes) -> bytes:
 
 STREAM_OFFSET: Final = LongHeader("x-stream-offset")
 DELIVERY_COUNT: Final = LongHeader("x-delivery-count")
+DELIVERY_COUNTS: Final = (DELIVERY_COUNT.name, "x-acquired-count")
+"""Headers that a broker adds when it delivers again; they are no part of the message."""

@@ -6,15 +6,13 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from harebell.protocol.v091.splice import DELIVERY_COUNTS
 from harebell.spark.schema import PROPERTY_COLUMNS
 
 if TYPE_CHECKING:
     from harebell.client.messages import Delivery
 
-__all__ = ["DELIVERY_COUNTS", "digest"]
-
-DELIVERY_COUNTS: Final = ("x-delivery-count", "x-acquired-count")
-"""Headers that a broker adds when it delivers again; they are no part of the message."""
+__all__ = ["digest"]
 
 DIGEST_BYTES: Final = 16
 _PROPERTIES: Final = attrgetter(*(name for name in PROPERTY_COLUMNS if name != "headers"))

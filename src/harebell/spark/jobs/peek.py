@@ -23,7 +23,8 @@ from pyspark.sql.types import BinaryType, LongType, StructType, TimestampType
 from harebell.client.blocking import connect
 from harebell.client.servers import HAREBELL, product_of
 from harebell.errors import ConsumerCancelled, DeadlineExceeded, InvalidArgument
-from harebell.spark.jobs.message_identity import DELIVERY_COUNTS, digest
+from harebell.protocol.v091.splice import DELIVERY_COUNTS
+from harebell.spark.jobs.message_identity import digest
 from harebell.spark.schema import Rows, row_schema
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harebell.client.servers import BrokerIdentity
+from harebell.protocol.v091.splice import DELIVERY_COUNTS
 from harebell.spark.headers import TYPES
 from harebell.spark.queues.segments import mark_acked, read_segment
 from harebell.spark.queues.spool import Spool
@@ -32,8 +33,6 @@ from harebell.spark.schema import PROPERTY_COLUMNS, TIMESTAMP_NUMBER
 
 __all__ = ["KnownMessages", "identities"]
 
-# Headers that the broker adds when it delivers again; they are not part of a message's identity.
-DELIVERY_HEADERS: Final = ("x-delivery-count", "x-acquired-count")
 _COLUMNS: Final = ("exchange", "routing_key", *PROPERTY_COLUMNS, TIMESTAMP_NUMBER, "body")
 
 Identity = tuple[object, ...]
@@ -65,7 +64,7 @@ def _lasting(headers: str | None) -> str | None:
 
 
 def _without_delivery(table: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in table.items() if name not in DELIVERY_HEADERS}
+    return {name: value for name, value in table.items() if name not in DELIVERY_COUNTS}
 
 
 class KnownMessages:

@@ -24,6 +24,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from harebell.client.recovery.policy import Backoff
+from harebell.client.servers import HAREBELL, RABBITMQ
 from harebell.errors import AccessRefused, DeadlineExceeded, InvalidArgument, PreconditionFailed
 from harebell.spark.connection import Link, NoService, ask_service, retrying, stream_offset
 from harebell.spark.headers import STREAM_OFFSET
@@ -44,8 +45,8 @@ _FIRST_WAIT: Final = 0.5
 _DISAGREEMENT: Final = 2.0  # how long silence is doubted while the queue's count says that there is more
 _LATE: Final = 10.0  # how long an end is doubted that was passed before; RabbitMQ counts every 5 s
 _AT_ONCE: Final = 8  # queues asked at a time
-_EXACT: Final = "Harebell"  # the product whose count of a stream's messages is exact
-_ORDERED: Final = "RabbitMQ"  # the one whose answers come after the messages
+_EXACT: Final = HAREBELL  # the product whose count of a stream's messages is exact
+_ORDERED: Final = RABBITMQ  # the one whose answers come after the messages
 
 
 class StreamBounds:

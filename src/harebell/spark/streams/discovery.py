@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from harebell import errors
+from harebell.client.servers import RABBITMQ
 from harebell.spark.connection import Link, ask_service, retrying
 from harebell.spark.options import SourceOptions
 from harebell.spark.options.address import Address
@@ -55,7 +56,7 @@ def _streams(options: SourceOptions) -> Iterable[str]:
         queues = management(options.stream.management_url, options.url, "queues", "?columns=name,type,arguments")
         return [queue["name"] for queue in queues if _is_stream(queue)]
     with Link(options.url, options.timeout) as link:
-        if link.product == "RabbitMQ":
+        if link.product == RABBITMQ:
             raise errors.InvalidArgument(
                 "option 'queuePattern' needs to list queues, which RabbitMQ does not do over AMQP: give its management "
                 "plugin's address, option 'managementUrl' such as http://host:15672, or name the queues"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from harebell.client.servers import HAREBELL
+from harebell.client.servers import HAREBELL, RABBITMQ
 from harebell.spark.streams.bounds import BoundsReader, StreamBounds
 from harebell.spark.streams.offsets import UNKNOWN, Identity
 
@@ -23,7 +23,7 @@ __all__ = ["MARK_SECONDS", "is_another", "make_identity", "mark_holds"]
 MARK_SECONDS: Final = 10
 """How old a mark may be when a batch is planned; a new one costs a consumer."""
 
-MARKED: Final = (HAREBELL, "RabbitMQ")  # the products whose moments are known to be those of storing
+MARKED: Final = (HAREBELL, RABBITMQ)  # the products whose moments are known to be those of storing
 
 
 def make_identity(reader: BoundsReader, queue: str, bounds: StreamBounds, entry: Mapping[str, Any]) -> Identity:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from harebell import errors
+from harebell.client.servers import RABBITMQ
 
 if TYPE_CHECKING:
     from harebell.protocol.v091 import Table
@@ -122,7 +123,7 @@ def _copied(
         what = f"queues/{{vhost}}/{quote(queue, safe='')}/bindings"
         found = management(management_url, url, what, timeout=timeout)
         key = "routing_key"
-    elif link.product == "RabbitMQ":
+    elif link.product == RABBITMQ:
         raise errors.InvalidArgument(
             f"which bindings lead to queue '{queue}' a RabbitMQ says by its management plugin alone: give its address "
             "(managementUrl, such as http://host:15672), or the exchange and its routing keys"
@@ -156,7 +157,7 @@ def _types(link: Link, url: str, management_url: str | None, timeout: float, nam
         link.channel.exchange_declare(name, passive=True)
     if management_url is not None:
         return {each["name"]: each["type"] for each in management(management_url, url, "exchanges", timeout=timeout)}
-    if link.product == "RabbitMQ":
+    if link.product == RABBITMQ:
         return {name: kind for name in exchanges if (kind := _declared_type(url, timeout, name)) is not None}
     return dict(ask_service(link, "amq.routes", b"", timeout)["exchanges"])
 

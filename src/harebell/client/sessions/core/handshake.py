@@ -15,6 +15,7 @@ from typing import Final
 
 from harebell import __version__, errors
 from harebell.client.core.login import choose
+from harebell.client.servers import HAREBELL
 from harebell.client.url import ConnectionParameters
 from harebell.protocol.v010 import Control, Engine, Map, controls as k
 from harebell.protocol.v010.domains import CloseCode
@@ -81,7 +82,7 @@ class Handshake:
         mechanism, response = choose(self._parameters, [str(each) for each in control.mechanisms])
         self.stage = "logging in"
         properties: Map = {
-            "product": "Harebell",
+            "product": HAREBELL,
             "version": __version__,
             "platform": f"Python {platform.python_version()}",
             "information": "AMQP 0-10",

@@ -30,9 +30,10 @@ from harebell.client.messages import Message, Publication
 from harebell.client.url import parse_url
 from harebell.errors import AmqpError, ConnectionLost, InvalidArgument, NotFound
 from harebell.protocol.v091 import FieldValue, Properties
+from harebell.protocol.v091.splice import DELIVERY_COUNTS
 from harebell.spark.file_names import file_name
 from harebell.spark.jobs.deadletters.ledger import Ledger
-from harebell.spark.jobs.message_identity import DELIVERY_COUNTS, digest
+from harebell.spark.jobs.message_identity import digest
 from harebell.spark.jobs.natural_order import natural
 from harebell.spark.jobs.peek import Held, give_back, no_progress
 
