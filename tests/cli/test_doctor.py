@@ -51,6 +51,18 @@ def test_a_folder_that_cannot_be_written_is_broken(tmp_path: Path) -> None:
     assert "--data DIR" in result.stdout
 
 
+def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a container with a user id of its own: everything else is examined all the same."""
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 2**31)
+    found = {each.what: each for each in doctor.data()}
+    assert found["data folder"].state == "bad"
+    assert found["data folder"].found == "this user has no home folder for the data"
+    assert found["data folder"].remedy.startswith("set HOME or XDG_DATA_HOME to a folder, or name a folder with --data")
+    assert found["disk, temporary files"].state in ("ok", "bad")
+
+
 def test_a_free_port(own_port: int) -> None:
     assert doctor.port() == doctor.Finding(f"port {own_port}", "ok", "free")
 

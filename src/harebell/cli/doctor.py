@@ -25,7 +25,7 @@ from harebell import __version__, build
 from harebell.cli.server.folders import data_folder
 from harebell.cli.server_name import server_name
 from harebell.cli.terminal.consoles import new_console
-from harebell.errors import HarebellError
+from harebell.errors import HarebellError, InvalidArgument
 
 __all__ = ["Finding", "doctor", "examine"]
 
@@ -75,7 +75,7 @@ def examine() -> Iterator[Finding]:
     yield flights()
     yield port()
     yield rabbitmq()
-    yield from disk(data_folder())
+    yield from data()
 
 
 def python() -> Finding:
@@ -200,10 +200,25 @@ def rabbitmq() -> Finding:
         return Finding("RabbitMQ", "note", "not installed; only tests and benchmarks want it", str(error))
 
 
+def data() -> Iterator[Finding]:
+    try:
+        folder = data_folder()
+    except InvalidArgument as error:
+        what, _, remedy = str(error).partition(": ")
+        yield Finding("data folder", "bad", what, f"{remedy} of `harebell serve`")
+        yield from room(("disk, temporary files", Path(tempfile.gettempdir())))
+    else:
+        yield from disk(folder)
+
+
 def disk(folder: Path) -> Iterator[Finding]:
     yield writable("data folder", folder)
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    for what, path in (("disk, data folder", existing), ("disk, temporary files", Path(tempfile.gettempdir()))):
+    yield from room(("disk, data folder", existing), ("disk, temporary files", Path(tempfile.gettempdir())))
+
+
+def room(*places: tuple[str, Path]) -> Iterator[Finding]:
+    for what, path in places:
         free = shutil.disk_usage(path).free
         text = f"{free / (1 << 30):.1f} GiB free at {path}"
         if free < LEAST_DISK:

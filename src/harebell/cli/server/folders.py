@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 from typing import Final
 
-from harebell.errors import InvalidArgument
+from harebell.user_folders import user_folder
 
 __all__ = ["data_folder", "way_out"]
 
@@ -23,13 +22,7 @@ _WAYS_OUT: Final = {
 
 def data_folder() -> Path:
     """The broker's default data folder: $XDG_DATA_HOME/harebell, else ~/.local/share/harebell."""
-    given = os.environ.get("XDG_DATA_HOME", "")
-    # The specification ignores a relative path in the variable.
-    try:
-        base = Path(given) if given.startswith("/") else Path.home() / ".local" / "share"
-    except RuntimeError:
-        raise InvalidArgument("this user has no home folder for the data: name a folder with --data") from None
-    return base / "harebell"
+    return user_folder("data", "the data", "name a folder with --data")
 
 
 def way_out(error: OSError, otherwise: str = "mend it, or name another folder with --data") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from harebell.spark.options.address import OPTIONS, Address, address
 from harebell.spark.options.payload import BINARY, PAYLOAD, PayloadOptions, payload_options
 from harebell.spark.options.streams import StreamOptions, stream_options
 from harebell.spark.options.values import choice, first_patience, flag, known, number, number_if_given
+from harebell.user_folders import user_folder
 
 __all__ = ["SourceOptions", "check_read", "check_ticket", "default_spool", "queue_option", "refuse", "source_options"]
 
@@ -86,7 +86,7 @@ class SourceOptions:
 
 def default_spool() -> Path:
     """The default of the option `spool`, the folder of drained messages: $XDG_STATE_HOME/harebell/spool."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "harebell" / "spool"
+    return user_folder("state", "the spool", "name a folder with the option spool") / "spool"
 
 
 def check_read(options: Mapping[str, str]) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from harebell.errors import MissingDependency
+from harebell.user_folders import user_folder
 
 __all__ = ["MINIMUM_VERSION", "JavaHome", "find_java", "java_version"]
 
@@ -145,5 +146,5 @@ def _shim_home() -> Path:
 
 def _cache_folder() -> Path:
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "harebell"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harebell"
+        return Path.home() / "Library" / "Caches" / "harebell"  # the system gives every user a home folder
+    return user_folder("cache", "what starts Java")

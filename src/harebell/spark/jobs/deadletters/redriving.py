@@ -18,7 +18,6 @@ the broker took it away, so that the letter does not die of it again. Times are 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from harebell.spark.jobs.deadletters.ledger import Ledger
 from harebell.spark.jobs.message_identity import digest
 from harebell.spark.jobs.natural_order import natural
 from harebell.spark.jobs.peek import Held, give_back, no_progress
+from harebell.user_folders import user_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -171,9 +171,9 @@ def destination(target: Target, exchange: str | None, queue: str | None, key: st
 def default_ledger(url: str, queue: str) -> Path:
     """$XDG_STATE_HOME/harebell/redrive/<host>_<port>/<vhost>/<queue>.ledger"""
     where = parse_url(url)
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    state = user_folder("state", "the ledger", "name a file with --state")
     names = (f"{where.host}_{where.port}", file_name(where.vhost), f"{file_name(queue)}.ledger")
-    return state.joinpath("harebell", "redrive", *names)
+    return state.joinpath("redrive", *names)
 
 
 def redriven_message(delivery: Delivery, place: Place, queue: str, mark: bytes, *, again: bool) -> Message:
