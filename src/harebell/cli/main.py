@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from harebell import __version__
-from harebell.cli.entry import INTERRUPTED
+from harebell.cli.entry import interruption
 from harebell.cli.terminal.output import in_words, say, standard_streams
 from harebell.cli.validators import as_written, plausible
 from harebell.errors import HarebellError
@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             _run(list(sys.argv[1:] if arguments is None else arguments))
         except KeyboardInterrupt:
-            fail("interrupted", INTERRUPTED)
+            fail(*interruption())
 
 
 def _run(given: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +116,28 @@ def test_a_signal_ends_an_archive_in_the_making_after_its_batch(
             process.kill()
     assert process.returncode == 0, output
     assert "70 messages archived; the archive has 70 in " in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broker", ["harebell_server"], indirect=True)
+def test_a_signal_ends_a_job_and_leaves_no_files(broker: Broker, tmp_path: Path) -> None:
+    """Whatever Spark does by then."""
+    queue = broker.queue("classic")
+    command = [sys.executable, "-m", "harebell", "spark", "traffic", queue, "--take", "--url", broker.url]
+    with subprocess.Popen(
+        command, env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            end = time.monotonic() + TIMEOUT
+            while not list(tmp_path.glob("harebell-*")) and process.poll() is None:
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            output, _ = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+    assert process.returncode == 143, output
+    assert list(tmp_path.iterdir()) == []
 
 
 def output_of(process: subprocess.Popen[str]) -> str | None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from harebell.cli.entry import INTERRUPTED
+from harebell.cli.entry import interruption
 from harebell.cli.main import fail, wrong_argument
 from harebell.cli.terminal.output import in_words, say, standard_streams
 from harebell.cli.validators import as_written, plausible
@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             _run(list(sys.argv[1:] if arguments is None else arguments))
         except KeyboardInterrupt:
-            _end(INTERRUPTED, "harebellctl: interrupted")
+            text, status = interruption()
+            _end(status, f"harebellctl: {text}")
 
 
 def _run(given: list[str]) -> None:

@@ -9,7 +9,6 @@ interrupts that thread and never a call of PySpark into Java, which would not su
 from __future__ import annotations
 
 import asyncio
-import signal
 import tempfile
 import threading
 import time
@@ -82,7 +81,7 @@ def run(
 
     In every case the run removes its broker, Spark session and temporary files, and its exchanges and queues from a
     broker at `url`. Raises HarebellError (NamesTaken, ConnectionLost, MissingDependency, ...), Spark's
-    exceptions, and KeyboardInterrupt for Ctrl-C and SIGTERM.
+    exceptions, and KeyboardInterrupt for Ctrl-C.
     """
     outcome, expected, tally = Outcome(), Expected(), traffic.Tally()
     total = FLIGHTS if limit is None else min(limit, FLIGHTS)
@@ -95,7 +94,6 @@ def run(
     airlines()
     Pipeline.check()
     with ExitStack() as stack:
-        stack.enter_context(interruptible())
         folder = Path(stack.enter_context(temporary_folder()))
         log = folder / "log"
         stack.enter_context(logging_into(log))
@@ -295,16 +293,3 @@ def _remove(background: Background, url: str, display: Display) -> None:
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder that is removed at the end, even if Java still writes into it while it ends."""
     return tempfile.TemporaryDirectory(prefix="harebell-demo-", ignore_cleanup_errors=True)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Make SIGTERM a KeyboardInterrupt, so that both signals end the run in the same way."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread handles signals
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

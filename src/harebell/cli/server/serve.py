@@ -116,17 +116,18 @@ class Service:
         self._broker = broker_of(settings.config, self._shovels)
         self._folder = data_folder() if settings.config.data is None else settings.config.data
         self._management: Management | None = None
-        self._told = asyncio.Event()
+        self._started, self._told = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
         loop, broker = asyncio.get_running_loop(), self._broker
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._spawn_reload)
         for remark in self._settings.remarks:
             log.warning("%s", remark)
         await self._start()
-        loop.add_signal_handler(signal.SIGHUP, self._spawn_reload)
+        self._started.set()
         watchdog = loop.create_task(systemd.beat(lambda: broker.failure is None))
         failed = loop.create_task(broker.wait_failed())
         failed.add_done_callback(lambda _: self._told.set())
@@ -213,7 +214,8 @@ class Service:
         task.add_done_callback(self._tasks.discard)
 
     async def _reload(self) -> None:
-        """Read the configuration and the certificates again; a faulty one changes nothing."""
+        """Read the configuration and the certificates again, once the broker runs; a faulty one changes nothing."""
+        await self._started.wait()
         systemd.reloading()
         try:
             self._take(read_settings(self._given)[0])
