@@ -170,7 +170,11 @@ def test_a_batch_that_is_replayed_can_be_told_apart(spark: SparkSession, broker:
     "query, options, said",
     [
         ("select 'x' body", {"exchange": ""}, "give option 'routingKey' or a column 'routing_key'"),
-        ("select 'x' body", {"exchange": "", "routingKey": "", "queue": "q"}, "has no option 'queue' for a write"),
+        (
+            "select 'x' body",
+            {"exchange": "", "routingKey": "", "queue": "q"},
+            "option 'queue' is for reads, and this is a write",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_said(spark: SparkSession, query: str, options: dict[str, str], said: str) -> None:

@@ -66,8 +66,8 @@ def test_the_url_comes_from_the_environment_when_it_is_not_given(monkeypatch: py
         ({"queue": '["a", ""]'}, "'queue' has an empty name in its list"),
         ({"queue": "a", "queues": "b"}, "once"),
         ({"queue": "a", "prefech": "3"}, "no option 'prefech'.*prefetch"),
-        ({"queue": "a", "exchange": "x"}, "no option 'exchange' for a read"),
-        ({"queue": "a", "maxmessagespertrigger": "5"}, "no option 'maxmessagespertrigger' for a read"),
+        ({"queue": "a", "exchange": "x"}, "option 'exchange' is for writes, and this is a batch read"),
+        ({"queue": "a", "maxmessagespertrigger": "5"}, "option 'maxMessagesPerTrigger' is for streaming reads"),
         ({"queue": "a", "queuetype": "lazy"}, "one of: auto, stream, classic, quorum"),
         ({"queue": "a", "prefetch": "0"}, "1 to 65535"),
         ({"queue": "a", "prefetch": "many"}, "takes a number"),
@@ -76,7 +76,7 @@ def test_the_url_comes_from_the_environment_when_it_is_not_given(monkeypatch: py
         ({"queue": "a", "startingoffsets": '{"b": 1}'}, "a position for 'b', which is none of the queues .*: a"),
         ({"queue": "orders", "startingoffsets": '{"order": 1}'}, r"for 'order' \(is it 'orders'\?\)"),
         ({"queue": "a,b", "startingoffsets": '{"a": 1}'}, "no position for queue 'b'"),
-        ({"queue": "a", "prefech": "3"}, r"'prefech' for a read \(is it 'prefetch'\?\)"),
+        ({"queue": "a", "prefech": "3"}, r"'prefech' for a batch read \(is it 'prefetch'\?\)"),
         ({"queue": "a", "queuetype": "steam"}, r"'steam' \(is it 'stream'\?\)"),
         ({"queue": "a", "startingoffsets": '{"a": -1}'}, "startingOffsets"),
         ({"queue": "a", "endingoffsets": '{"a": true}'}, "endingOffsets"),
@@ -99,7 +99,7 @@ def test_what_a_read_refuses(given: dict[str, str], said: str) -> None:
     "given, said",
     [
         ({"exchange": "a", "path": "b"}, "once"),
-        ({"queue": "a"}, "no option 'queue' for a write.*routingKey"),
+        ({"queue": "a"}, "option 'queue' is for reads, and this is a write"),
         ({"ids": "uuid"}, "auto, column, none"),
         ({"window": "0"}, "at least 1"),
         ({"dedup": "broker", "ids": "none"}, "'dedup' is 'broker'"),
@@ -156,7 +156,7 @@ def test_what_exactly_once_means_for_the_others() -> None:
 
 def test_an_ending_is_for_batch_reads_and_a_ticket_too() -> None:
     for name, value in (("endingOffsets", "latest"), ("ticket", "t")):
-        with pytest.raises(InvalidArgument, match="for a streaming read"):
+        with pytest.raises(InvalidArgument, match="is for batch reads, and this is a streaming read"):
             source_options({"queue": "a", name: value}, streaming=True)
 
 

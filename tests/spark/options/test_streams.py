@@ -64,7 +64,10 @@ def test_spans_and_first_are_for_beginnings() -> None:
         ({"managementUrl": "http://x"}, "is for 'queuePattern'"),
         ({"matchUnfiltered": "true"}, "'filterValues', which is not given"),
         ({"pushdown": "true"}, "has no option 'pushdown'"),
-        ({"minMessagesPerTrigger": "5"}, "no option 'minmessagespertrigger' for a read"),
+        (
+            {"minMessagesPerTrigger": "5"},
+            "option 'minMessagesPerTrigger' is for streaming reads, and this is a batch read",
+        ),
     ],
 )
 def test_what_cannot_be_meant(given: dict[str, str], says: str) -> None:

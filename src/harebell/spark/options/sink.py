@@ -9,8 +9,9 @@ from typing import Final, Literal, cast
 
 from harebell.defaults import MAX_TIME
 from harebell.errors import InvalidArgument
-from harebell.spark.options.address import OPTIONS, Address, address
-from harebell.spark.options.values import choice, first_patience, flag, known, number
+from harebell.spark.options.address import Address, address
+from harebell.spark.options.names import PROPERTIES, given_options
+from harebell.spark.options.values import choice, first_patience, flag, number
 
 __all__ = ["SinkOptions", "sink_options"]
 
@@ -21,29 +22,6 @@ OnNack = Literal["fail", "retry", "drop", "alternate"]
 
 MAX_SHORT: Final = 255  # bytes of a property that is text
 SESSION_TIMEOUT: Final = 3600  # seconds: what Harebell grants at most, where nothing else is configured
-
-# As a user writes them, for messages; compared lower-cased.
-_SINK: Final = (
-    *OPTIONS, "timeout", "retryTimeout",
-    "exchange", "routingKey", "mandatory", "persistent", "window", "ids", "dedup", "onUnroutable", "onNack",
-    "alternateExchange", "transactions", "maxRate", "blockedTimeout", "toOrigin", "exactlyOnce", "sessionTimeout",
-    "failOnLostState", "payload", "payloadSchema", "schemaRegistry",
-)  # fmt: skip
-# Options that are a property of rows without one of their own; message_id is `ids`, delivery_mode `persistent`.
-_PROPERTIES: Final[dict[str, str]] = {
-    "contentType": "content_type",
-    "contentEncoding": "content_encoding",
-    "headers": "headers",
-    "priority": "priority",
-    "correlationId": "correlation_id",
-    "replyTo": "reply_to",
-    "expiration": "expiration",
-    "timestamp": "timestamp",
-    "type": "type",
-    "userId": "user_id",
-    "appId": "app_id",
-}
-SINK: Final = (*_SINK, *_PROPERTIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +71,7 @@ class SinkOptions:
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The checked options of a writer. Raises InvalidArgument, whose text names the option and what it takes."""
-    given = known(options, SINK, "write")
+    given = given_options(options, "write")
     if "path" in given and "exchange" in given:
         raise InvalidArgument("give the exchange once: as option 'exchange' or as save()'s argument")
     exactly_once = cast(ExactlyOnce, choice(given, "exactlyOnce", "none", ("none", "sessions", "auto")))
@@ -173,7 +151,7 @@ def _check_sink(options: SinkOptions, given: Mapping[str, str]) -> None:
 def _properties(given: Mapping[str, str]) -> dict[str, str | int]:
     """The properties that are given as options, by their names. Raises InvalidArgument."""
     properties: dict[str, str | int] = {
-        name: given[option.lower()] for option, name in _PROPERTIES.items() if option.lower() in given
+        name: given[option.lower()] for option, name in PROPERTIES.items() if option.lower() in given
     }
     for name, value in properties.items():
         if isinstance(value, str) and name != "headers" and len(value.encode()) > MAX_SHORT:

@@ -12,10 +12,11 @@ from typing import Final, Literal, cast
 
 from harebell.errors import InvalidArgument
 from harebell.spark.options import streams
-from harebell.spark.options.address import OPTIONS, Address, address
-from harebell.spark.options.payload import BINARY, PAYLOAD, PayloadOptions, payload_options
+from harebell.spark.options.address import Address, address
+from harebell.spark.options.names import SPOOL, given_options
+from harebell.spark.options.payload import BINARY, PayloadOptions, payload_options
 from harebell.spark.options.streams import StreamOptions, stream_options
-from harebell.spark.options.values import choice, first_patience, flag, known, number, number_if_given
+from harebell.spark.options.values import choice, first_patience, flag, number, number_if_given
 from harebell.user_folders import user_folder
 
 __all__ = ["SourceOptions", "check_read", "check_ticket", "default_spool", "queue_option", "refuse", "source_options"]
@@ -29,19 +30,9 @@ LONGEST_TICKET: Final = 255
 LOCK_NAME: Final = "lock"  # beside the drains of a queue
 MAX_PREFETCH: Final = 65_535  # basic.qos carries a short
 
-# As a user writes them, for messages; compared lower-cased.
-_SOURCE: Final = (
-    *OPTIONS, "timeout", "retryTimeout",
-    "queue", "queues", "queueType", "minPartitions", "prefetch", "batchRows", "readTimeout",
-)  # fmt: skip
-_SPOOL: Final = ("spool", "dedupWindow", "ordered")
 # Options of one kind of queue that change nothing about which messages are read.
 UNUSED: Final = frozenset(("spool", "dedupWindow", "failOnDataLoss"))
 OBEYED: Final = frozenset(("ordered",))  # by both kinds
-_PER_TRIGGER: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay")
-SOURCE_BATCH: Final = (*_SOURCE, *streams.BOTH, *streams.BATCH, *_SPOOL, "ticket", *PAYLOAD)
-SOURCE_STREAM: Final = (*_SOURCE, *streams.BOTH, *_PER_TRIGGER, *_SPOOL, *PAYLOAD)
-
 
 _said: set[tuple[str, str]] = set()  # (option, queues) that this process has logged as unused
 
@@ -91,7 +82,7 @@ def default_spool() -> Path:
 
 def check_read(options: Mapping[str, str]) -> None:
     """Raises InvalidArgument for options that suit neither a batch read nor a streaming one."""
-    known(options, tuple(dict.fromkeys((*SOURCE_BATCH, *SOURCE_STREAM))), "read")
+    given_options(options, "batch read", "streaming read")
     try:
         source_options(options, streaming=False)
     except InvalidArgument as refusal:
@@ -103,7 +94,7 @@ def check_read(options: Mapping[str, str]) -> None:
 
 def source_options(options: Mapping[str, str], streaming: bool) -> SourceOptions:
     """The checked options of a reader. Raises InvalidArgument, whose text names the option and what it takes."""
-    given = known(options, SOURCE_STREAM if streaming else SOURCE_BATCH, "streaming read" if streaming else "read")
+    given = given_options(options, "streaming read" if streaming else "batch read")
     names = [given[key] for key in ("queue", "queues", "path") if key in given]
     if len(names) > 1:
         raise InvalidArgument("give the queues once: as option 'queue', as option 'queues' or as load()'s argument")
@@ -184,7 +175,7 @@ def refuse(options: SourceOptions, family: Literal["stream", "spool"]) -> None:
     One that only says how the other kind is read is unused, which is logged: a job may be written for any queue.
     """
     others, kind, rest = (
-        ((*_SPOOL, "ticket"), "a stream queue", "classic and quorum queues")
+        ((*SPOOL, "ticket"), "a stream queue", "classic and quorum queues")
         if family == "stream"
         else ((*streams.BOTH, *streams.BATCH), "a classic or quorum queue", "stream queues")
     )

@@ -12,27 +12,12 @@ from typing import Final, TypeVar
 
 from harebell.errors import InvalidArgument
 
-__all__ = ["choice", "first_patience", "flag", "known", "number", "number_if_given", "suggested"]
+__all__ = ["choice", "first_patience", "flag", "number", "number_if_given", "suggested"]
 
 N = TypeVar("N", int, float)
 
 FIRST_PATIENCE: Final = 2.5
 _NEAR: Final = 0.7  # of difflib's likeness: "prefech" is "prefetch", "offsets" is not "startingOffsets"
-
-# What Spark itself puts among a source's or sink's options. `path` is the argument of load() and save().
-SPARKS_OWN: Final = frozenset({"path", "checkpointlocation"})
-
-
-def known(options: Mapping[str, str], names: tuple[str, ...], role: str) -> dict[str, str]:
-    """The options by their lower-cased names; each of them must be among `names`."""
-    known = {name.lower(): name for name in names}
-    given = {key.lower(): value for key, value in options.items()}
-    for key in given:
-        if key not in known and key not in SPARKS_OWN:
-            raise InvalidArgument(
-                f"format 'amqp' has no option '{key}' for a {role}{suggested(key, known)}; it has: {', '.join(names)}"
-            )
-    return given
 
 
 def suggested(word: str, known: Mapping[str, str]) -> str:
