@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextvars import ContextVar
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -26,6 +27,24 @@ def add(one: int, two: int) -> int:
 @task  # type: ignore[untyped-decorator]
 async def double(text: str) -> str:
     return text * 2
+
+
+SEEN: ContextVar[int] = ContextVar("SEEN", default=0)
+
+
+def _count() -> int:
+    SEEN.set(SEEN.get() + 1)
+    return SEEN.get()
+
+
+@task  # type: ignore[untyped-decorator]
+def count_in_context() -> int:
+    return _count()
+
+
+@task  # type: ignore[untyped-decorator]
+async def count_in_context_of_coroutine() -> int:
+    return _count()
 
 
 @task(takes_context=True)  # type: ignore[untyped-decorator]

@@ -75,6 +75,19 @@ async def test_coroutines(configure: Configure, work: Work) -> None:
     await sync_to_async(connections.close_all)()  # as the end of a request does, in the same thread
 
 
+@pytest.mark.parametrize("job", [jobs.count_in_context, jobs.count_in_context_of_coroutine])
+def test_each_task_has_a_context_of_its_own(configure: Configure, job: Any) -> None:
+    """A variable that a task sets is no other task's, in the same thread or loop."""
+    backend = configure(results="database")
+    results = [job.enqueue() for _ in range(3)]
+
+    async def run() -> list[Any]:
+        runner = Runner(backend, ThreadPoolExecutor(1), "worker")
+        return [await asyncio.create_task(runner.run(result, 1)) for result in results]
+
+    assert [record["return_value"] for record in asyncio.run(run())] == [1, 1, 1]
+
+
 class _ThreadEach(Executor):
     """Has each call in a thread of its own, and tells which connections to the database it has left open."""
 

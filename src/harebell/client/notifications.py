@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 from harebell import errors
@@ -68,7 +69,7 @@ class Listeners:
     def call(self, what: str, event: object) -> None:
         for callback in list(self._callbacks.get(what, {}).values()):
             try:
-                callback(event)
+                copy_context().run(callback, event)  # a variable that it sets is not the next one's
             except Exception:
                 logger.exception("a callback of notify_%s failed on %r", what, event)
 

@@ -11,6 +11,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +23,8 @@ from harebell.client.blocking import thread
 from harebell.client.messages import Publication
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST
+
+SEEN: ContextVar[int] = ContextVar("SEEN", default=0)
 
 # -- threads -----------------------------------------------------------------------------------------------------------
 
@@ -240,6 +244,22 @@ def test_a_callback_that_fails_is_logged(
         channel.publish(b"", "", name, mandatory=True)
     assert second.wait(60)
     assert "failed on Returned(312" in caplog.text
+
+
+def test_each_callback_has_a_context_of_its_own(shared: blocking.Connection, name: str) -> None:
+    seen: SimpleQueue[int] = SimpleQueue()
+
+    def called(event: object) -> None:
+        seen.put(SEEN.get())
+        SEEN.set(SEEN.get() + 1)
+
+    with shared.channel() as channel:
+        channel.confirm_select()
+        channel.notify_return(called)
+        channel.notify_return(called)
+        for _ in range(2):
+            channel.publish_nowait(b"", "", f"{name}.nowhere", mandatory=True)
+        assert [seen.get(timeout=60) for _ in range(4)] == [0, 0, 0, 0]
 
 
 def handler_fails(*given: object) -> None:

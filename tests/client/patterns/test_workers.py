@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns import workers as workers_module
+from harebell.client.patterns.workers import Workers
 from tests.client.outages import bodies, next_of, ready
 from tests.client.test_consumer import fill
 
@@ -733,3 +736,92 @@ async def test_a_cleanup_runs_also_for_who_is_cancelled(
     with pytest.raises(LookupError):
         async with connection.consume(queue, print, cleanup=cleanup):
             pass
+
+
+LEAKS: ContextVar[bytes] = ContextVar("LEAKS", default=b"")
+
+
+class Plain:
+    """A codec whose values are the bodies."""
+
+    def encode(self, value: bytes, /) -> tuple[bytes, str]:
+        return value, ""
+
+    def decode(self, delivery: Delivery, /) -> bytes:
+        return delivery.body
+
+
+CONTEXT_WAYS: dict[str, Callable[[Connection, str, Callable[[bytes], bytes]], Workers]] = {
+    "a coroutine function": lambda c, q, see: c.consume(q, waiting(see), workers=1),
+    "one that waits for nothing": lambda c, q, see: c.consume(q, hasty(see), workers=1),
+    "a plain function": lambda c, q, see: c.consume(q, lambda delivery: none(see(delivery.body)), workers=1),
+    "a plain function that gives a task": lambda c, q, see: c.consume(
+        q, lambda delivery: asyncio.ensure_future(waiting(see)(delivery)), workers=1
+    ),
+    "a codec": lambda c, q, see: c.consume(q, lambda value, delivery: none(see(value)), codec=Plain(), workers=1),
+    "a time limit": lambda c, q, see: c.consume(q, waiting(see), handler_timeout=60, workers=1),
+    "on_error": lambda c, q, see: c.consume(
+        q, raising, on_error=lambda delivery, error: see(delivery.body), dead_letter=f"{q}.dead", workers=1
+    ),
+    "batches": lambda c, q, see: c.consume(q, lambda batch: none(see(batch[0].body)), batch=1, workers=1),
+    "parts of a batch": lambda c, q, see: c.consume(q, in_parts(see), batch=3, within=600, workers=1),
+    "serve": lambda c, q, see: c.serve(q, lambda delivery: see(delivery.body), workers=1),
+}
+
+
+def none(given: object) -> None:
+    """Returns nothing, as a handler."""
+
+
+def raising(delivery: Delivery) -> None:
+    raise LookupError
+
+
+def waiting(see: Callable[[bytes], bytes]) -> Callable[[Delivery], Coroutine[Any, Any, None]]:
+    async def handle(delivery: Delivery) -> None:
+        await asyncio.sleep(0)
+        see(delivery.body)
+        await asyncio.sleep(0)
+
+    return handle
+
+
+def hasty(see: Callable[[bytes], bytes]) -> Callable[[Delivery], Coroutine[Any, Any, None]]:
+    async def handle(delivery: Delivery) -> None:
+        see(delivery.body)
+
+    return handle
+
+
+def in_parts(see: Callable[[bytes], bytes]) -> Callable[[list[Delivery]], None]:
+    def handle(batch: list[Delivery]) -> None:
+        if len(batch) > 1:
+            LEAKS.set(b"the batch")
+            raise LookupError
+        see(batch[0].body)
+
+    return handle
+
+
+@pytest.mark.parametrize("way", CONTEXT_WAYS)
+async def test_each_message_has_a_context_of_its_own(
+    connection: Connection, channel: Channel, queue: str, way: str
+) -> None:
+    await fill(channel, queue, 3)
+    seen = Seen()
+    contexts: list[tuple[bytes, bytes]] = []
+
+    def see(body: bytes) -> bytes:
+        contexts.append((LEAKS.get(), body))
+        LEAKS.set(body)
+        seen.add(body)
+        return body
+
+    token = LEAKS.set(b"the start")
+    workers = await CONTEXT_WAYS[way](connection, queue, see).start()
+    LEAKS.reset(token)
+    await seen.count(3)
+    await workers.stop()
+    assert contexts == [(b"the start", body) for body in (b"0", b"1", b"2")]
+    if way == "on_error":
+        await channel.queue_delete(f"{queue}.dead")

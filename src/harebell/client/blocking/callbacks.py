@@ -10,6 +10,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar, TypeVarTuple
@@ -27,10 +28,14 @@ Ts = TypeVarTuple("Ts")
 
 
 def in_a_thread(io: IoThread, function: Callable[[*Ts], T | Awaitable[T]]) -> Callable[[*Ts], Awaitable[T]]:
-    """The same function, for the asyncio client: a call of it holds up no connection."""
+    """The same function, for the asyncio client: a call of it holds up no connection.
+
+    It is called in a copy of the context of what waits for it.
+    """
 
     async def ask(*args: *Ts) -> T:
-        given = await io.loop.run_in_executor(None, call_contained, function, *args)
+        call = partial(call_contained, function, *args)
+        given = await io.loop.run_in_executor(None, copy_context().run, call)
         return await result_contained(given) if inspect.isawaitable(given) else given
 
     return ask
@@ -81,6 +86,6 @@ class Callbacks:
         while (waiting := self._waiting.get()) is not None:
             callback, argument = waiting
             try:
-                call_contained(callback, argument)
+                copy_context().run(partial(call_contained, callback, argument))
             except Exception:  # a callback's failure is not the connection's
                 logger.exception("callback %r failed on %r", callback, argument)

@@ -21,11 +21,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import Context
+from typing import Any, Final
 
 from harebell import errors
 from harebell.client.messages import Delivery
+from harebell.client.patterns.contexts import within
 from harebell.client.patterns.handling import BatchHandling, Unreadable, own_error
 from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader
@@ -67,7 +69,7 @@ class Batches:
         handling: BatchHandling,
         outcome: Outcome,
         settlements: Settlements,
-        failed: Callable[[Delivery, BaseException], Awaitable[None]],
+        failed: Callable[[Delivery, BaseException], Coroutine[Any, Any, None]],
     ) -> None:
         self._queue = queue
         self._filling = filling
@@ -83,24 +85,24 @@ class Batches:
         async with self._turn:
             return await self._reader.batch(self._filling.size, self._filling.within)
 
-    async def process(self, batch: list[Delivery]) -> None:
-        """Have the handler process it, and settle all of it. Raises what ends the worker."""
-        outcome = self._outcome
+    async def process(self, batch: list[Delivery], started_in: Context) -> None:
+        """Have the handler process it in a context of its own, and settle all of it. Raises what ends the worker."""
+        outcome, context = self._outcome, started_in.copy()
         try:
             if outcome.before is not None:
                 for delivery in batch:
                     outcome.before(delivery)
-            await self._handling.call(batch)
+            await within(context, self._handling.call(batch))
             self._settlements.done_together(batch)
             if outcome.failing:
                 outcome.succeeded()
         except BaseException as error:
             if len(batch) == 1:
-                await self._failed(batch[0], error)
+                await within(context, self._failed(batch[0], error))
             else:
-                await self._divided(batch, error)
+                await self._divided(batch, error, started_in)
 
-    async def _divided(self, batch: list[Delivery], error: BaseException) -> None:
+    async def _divided(self, batch: list[Delivery], error: BaseException, started_in: Context) -> None:
         """The handler has failed on several at once."""
         settlements, error = self._settlements, own_error(error)
         left = {delivery.delivery_tag: delivery for delivery in batch}
@@ -119,9 +121,9 @@ class Batches:
                 ours = [delivery for delivery in part if self._is_ours(delivery)]
                 if decided:
                     for delivery in ours:
-                        await self._failed(delivery, error)
+                        await within(started_in.copy(), self._failed(delivery, error))
                 elif ours:
-                    await self.process(ours)
+                    await self.process(ours, started_in)
         except BaseException:
             for delivery in left.values():
                 settlements.refuse(delivery, requeue=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from harebell import errors
 from harebell.client.callbacks import awaited, check_callable
@@ -43,7 +43,7 @@ class Outcome(Protocol):
     """
 
     before: Callable[[Delivery], None] | None
-    after: Callable[[Delivery, object], Awaitable[None]] | None
+    after: Callable[[Delivery, object], Coroutine[Any, Any, None]] | None
 
     failing: bool
 
@@ -97,7 +97,7 @@ class RetryOutcome:
         if retry is not None:
             retry.queues(queue)  # refused here, and not when the first message fails
         self.before: Callable[[Delivery], None] | None = None if retry is None else restore
-        self.after: Callable[[Delivery, object], Awaitable[None]] | None = None
+        self.after: Callable[[Delivery, object], Coroutine[Any, Any, None]] | None = None
         self.failing = False
         self._connection = connection
         self._queue = queue

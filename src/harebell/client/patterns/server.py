@@ -10,7 +10,7 @@ an error travels, and what a caller gets: `rpc`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from harebell.client.callbacks import check_callable
@@ -49,7 +49,7 @@ class ReplyOutcome:
         if on_error is not None:
             check_callable("on_error", on_error, "delivery", "error")
         self.before: Callable[[Delivery], None] | None = None
-        self.after: Callable[[Delivery, object], Awaitable[None]] | None = self._answer
+        self.after: Callable[[Delivery, object], Coroutine[Any, Any, None]] | None = self._answer
         self.failing = False
         self._queue = queue
         self._codec = codec

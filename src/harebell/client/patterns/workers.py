@@ -24,6 +24,9 @@ Rules:
 4. A message whose handler cannot be called goes back, and so do those after it: that is no failure of the handler.
 5. `stop` is graceful: no new messages; messages that no handler has go back; handlers finish, or are cancelled after
    the grace, and their messages go back, too. A caller of `stop` that is cancelled ends the grace.
+6. Each message, or batch, has a context of its own (`contextvars`), a copy of that in which the consumer was started.
+   Its handler runs in there, its middlewares, `on_error`, and what is published for it: its retry, its dead letter, the
+   reply to it.
 
 The worker tasks share one reader (`reader`). How a handler is called: `handling`; what becomes of a message:
 `outcomes`; how it is settled: `settlements`; handlers of batches: `batches`.
@@ -35,6 +38,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from contextvars import copy_context
 from types import CoroutineType, TracebackType
 from typing import Any, Final, Self
 
@@ -46,6 +50,7 @@ from harebell.client.core.slots import copy_of
 from harebell.client.messages import Delivery
 from harebell.client.patterns.batches import Batches, Filling
 from harebell.client.patterns.codec import Codec
+from harebell.client.patterns.contexts import awaited_in, steps, within
 from harebell.client.patterns.handling import BatchHandling, Handler, NotCalled, OneHandling, own_error
 from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader, Setup
@@ -342,6 +347,7 @@ class Workers:
         handler = handling.plain
         call = handling.call if handler is None else handler
         before, after = outcome.before, outcome.after
+        started_in = copy_context()
         while True:
             delivery = reader.take()
             if delivery is None:
@@ -350,27 +356,38 @@ class Workers:
                 except StopAsyncIteration:
                     return
             self._running += 1
+            context = started_in.copy()
+            run = context.run
             try:
                 if before is not None:
                     before(delivery)
-                result = call(delivery)
-                if result is not None and (type(result) is CoroutineType or inspect.isawaitable(result)):
-                    result = await result
+                result = run(call, delivery)
+                if result is not None:
+                    if type(result) is CoroutineType:
+                        try:
+                            waits_for = run(result.send, None)
+                        except StopIteration as stop:  # as of most: `within` would cost twice as much
+                            result = stop.value
+                        else:
+                            result = await steps(context, result, waits_for)
+                    elif inspect.isawaitable(result):
+                        result = await awaited_in(context, result)
                 if after is not None:
-                    await after(delivery, result)
+                    await within(context, after(delivery, result))
                 done(delivery)
                 if outcome.failing:
                     outcome.succeeded()
             except BaseException as error:
-                await self._failed(delivery, error)
+                await within(context, self._failed(delivery, error))
             finally:
                 self._running -= 1
 
     async def _work_on_batches(self, batches: Batches) -> None:
+        started_in = copy_context()
         while batch := await batches.next():
             self._running += 1
             try:
-                await batches.process(batch)
+                await batches.process(batch, started_in)
             finally:
                 self._running -= 1
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from inspect import iscoroutinefunction
 from traceback import format_exception
@@ -144,10 +145,10 @@ def _copy_of(result: Any) -> Any:
 
 
 def _in(loop: asyncio.AbstractEventLoop, threads: Executor) -> Callable[..., Any]:
-    """What runs a function in one of the threads, and is awaited."""
+    """What runs a function in one of the threads, in a copy of the caller's context, and is awaited."""
 
     def in_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        return loop.run_in_executor(threads, function, *arguments)
+        return loop.run_in_executor(threads, copy_context().run, function, *arguments)
 
     return in_thread
 

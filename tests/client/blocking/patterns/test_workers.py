@@ -9,16 +9,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 import harebell
 from harebell import errors
-from harebell.client.blocking import Channel, Connection
+from harebell.client.blocking import Channel, Connection, connect
 from harebell.client.messages import Delivery, Publication
+from harebell.client.middleware.hooks import HandleArgs
+from harebell.client.middleware.registry import Middlewares
+
+SET: ContextVar[bytes] = ContextVar("SET", default=b"")
 
 
 class Calls:
@@ -374,6 +379,50 @@ WAYS: dict[str, Callable[..., Any]] = {
     ),
     "serve": lambda connection, queue, handle: connection.serve(queue, handle, workers=1),
 }
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_message_has_a_context_of_its_own(blocking: Connection, queue: str, way: str) -> None:
+    calls, contexts = Calls(), []
+    bodies = fill(blocking, queue, 5)
+
+    def handle(*deliveries: Delivery) -> None:
+        contexts.append(SET.get())
+        SET.set(deliveries[0].body)
+        calls.add(*deliveries)
+
+    token = SET.set(b"the start")
+    workers = WAYS[way](blocking, queue, handle).start()
+    SET.reset(token)
+    calls.messages(5)
+    workers.stop()
+    assert contexts == [b"the start"] * len(calls.batches)
+    assert [body for batch in calls.batches for body in batch] == bodies
+
+
+class Binding:
+    """A middleware that sets a variable around the handler."""
+
+    async def handle(self, call_next: Callable[[HandleArgs], Awaitable[object]], args: HandleArgs) -> object:
+        SET.set(args.delivery.body)
+        return await call_next(args)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_handler_runs_in_the_context_of_its_middlewares(
+    blocking: Connection, broker_url: str, queue: str, way: str
+) -> None:
+    calls, contexts = Calls(), []
+    fill(blocking, queue, 5)
+
+    def handle(*deliveries: Delivery) -> None:
+        contexts.append((SET.get(), deliveries[0].body))
+        calls.add(*deliveries)
+
+    middlewares = Middlewares().add_shared(Binding())
+    with connect(broker_url, timeout=60, middleware=middlewares) as bound, WAYS[way](bound, queue, handle):
+        calls.messages(5)
+    assert all(seen == body for seen, body in contexts)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -21,6 +21,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, TypeVarTuple
 
@@ -57,11 +58,15 @@ class InThreads:
 
 
 def on_threads(io: IoThread, threads: Executor, handler: Callable[[Any], object]) -> Callable[[Any], Awaitable[object]]:
-    """The handler for the asyncio consumer, called on one of these threads. NotCalled once they call nothing more."""
+    """The handler for the asyncio consumer, called on one of these threads, in a copy of the context of its message.
+
+    NotCalled once they call nothing more.
+    """
 
     async def call(given: Any) -> object:
+        work = functools.partial(call_contained, handler, given)
         try:
-            called = io.loop.run_in_executor(threads, call_contained, handler, given)
+            called = io.loop.run_in_executor(threads, copy_context().run, work)
         except RuntimeError as error:  # they have ended, or the interpreter is ending
             raise NotCalled(str(error)) from error
         return await called
