@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -230,6 +232,115 @@ async def test_a_handler_runs_in_its_span(broker_url: str, tracing: Tracing, nam
     }
     parents = [span.parent.span_id for span in published.values() if span.parent is not None]
     assert parents == [seen[b"publishes"]]
+
+
+@pytest.mark.parametrize("batch", [None, 1, 2])
+async def test_attempts_at_a_message_and_its_dead_letter_are_one_trace(
+    broker_url: str, tracing: Tracing, name: str, batch: int | None
+) -> None:
+    """And those of another message are another one: each goes on where its own last attempt ended."""
+    dead = f"{name}.dead"
+
+    def handle(given: object) -> None:
+        raise LookupError
+
+    middlewares = Middlewares().add_shared(tracing.middleware)
+    async with (
+        harebell.connect(broker_url, timeout=60, middleware=middlewares) as connection,
+        connection.channel() as channel,
+    ):
+        await channel.queue_declare(name, exclusive=True)
+        for body in (b"0", b"1"):
+            await channel.publish(body, "", name)
+        with tracing.tracer.start_as_current_span("start of the program"):
+            options: dict[str, Any] = {"batch": batch, "within": batch}
+            workers = connection.consume(name, handle, retry=harebell.Retry((0.01, 0.02)), **options)
+            await workers.start()
+        letters = channel.consume(dead)
+        dead_spans = [trace_of(await anext(letters)) for _ in (0, 1)]
+        await letters.cancel()
+        await workers.stop()
+        for queue in (dead, f"{name}.retry.10", f"{name}.retry.20"):
+            await channel.queue_delete(queue)
+    ids = {span.context.span_id: span for span in tracing.spans}
+    for trace_id, span_id in dead_spans:
+        steps, span = [], ids.get(span_id)
+        while span is not None:
+            assert span.context.trace_id == trace_id
+            steps.append(span.name)
+            span = ids.get(span.parent.span_id) if span.parent is not None else None
+        assert steps == ["publish amq.default", f"process {name}"] * 3 + ["publish amq.default"]
+    assert len({trace_id for trace_id, _ in dead_spans}) == 2
+
+
+async def test_the_dead_letters_of_a_refused_batch_stay_in_their_traces(
+    broker_url: str, tracing: Tracing, name: str
+) -> None:
+    def handle(given: object) -> None:
+        raise harebell.Reject
+
+    middlewares = Middlewares().add_shared(tracing.middleware)
+    async with (
+        harebell.connect(broker_url, timeout=60, middleware=middlewares) as connection,
+        connection.channel() as channel,
+    ):
+        await channel.queue_declare(name, exclusive=True)
+        for body in (b"0", b"1"):
+            await channel.publish(body, "", name)
+        first = [span.context.trace_id for span in tracing.spans]
+        async with connection.consume(name, handle, dead_letter=f"{name}.dead", batch=2, within=600):
+            letters = channel.consume(f"{name}.dead")
+            assert [trace_of(await anext(letters))[0] for _ in (0, 1)] == first
+            await letters.cancel()
+        await channel.queue_delete(f"{name}.dead")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_reply_is_part_of_the_trace_of_its_call(
+    broker_url: str, tracing: Tracing, name: str, fails: bool
+) -> None:
+    async def handle(delivery: harebell.Delivery) -> bytes:
+        if fails:
+            raise LookupError
+        return b"reply"
+
+    middlewares = Middlewares().add_shared(tracing.middleware)
+    async with (
+        harebell.connect(broker_url, timeout=60, middleware=middlewares) as connection,
+        connection.channel() as channel,
+    ):
+        await channel.queue_declare(name, exclusive=True)
+        async with connection.serve(name, handle), connection.rpc(timeout=60) as rpc:
+            for _ in (0, 1):
+                with tracing.tracer.start_as_current_span("caller"), contextlib.suppress(errors.RemoteError):
+                    await rpc.call(b"", name)
+    traces: dict[int, list[str]] = {}
+    for span in sorted(tracing.spans, key=lambda span: span.start_time or 0):
+        traces.setdefault(span.context.trace_id, []).append(span.name)
+    assert len(traces) == 2
+    for steps in traces.values():
+        assert steps.count("publish amq.default") == 2  # the call and the reply
+    for span in tracing.spans:
+        assert (span.parent is None) == (span.name == "caller")
+
+
+def trace_of(delivery: harebell.Delivery) -> tuple[int, int]:
+    """The ids of the trace and of the span that published it."""
+    _, trace_id, span_id, _ = str(delivery.headers["traceparent"]).split("-")
+    return int(trace_id, 16), int(span_id, 16)
+
+
+async def test_a_message_published_outside_of_spans_goes_on_with_its_own_trace(
+    traced: Channel, tracing: Tracing, name: str
+) -> None:
+    await traced.queue_declare(name, exclusive=True)
+    message = harebell.Message(b"", headers={"traceparent": f"00-{5:032x}-{7:016x}-01"})
+    await traced.publish(message, "", name)
+    with tracing.tracer.start_as_current_span("caller") as caller:
+        await traced.publish(message, "", name)
+    own, called = (span for span in tracing.spans if span.name == "publish amq.default")
+    assert (own.context.trace_id, own.parent and own.parent.span_id) == (5, 7)
+    assert called.parent == caller.get_span_context()
 
 
 async def test_a_handler_of_a_batch_has_a_span_with_links(broker_url: str, tracing: Tracing, name: str) -> None:

@@ -11,11 +11,13 @@
 
 Rules, after the semantic conventions for messaging and RabbitMQ:
 1. "publish <exchange>" (PRODUCER) lasts until what the call waits for: a confirm, for `publish` and `publish_many`. Its
-   context is written into the headers of the message, which is copied for that. A `publish_many` is one span.
+   context is written into the headers of the message, which is copied for that. A message that has a context in its
+   headers already goes on with that trace where no span is current. A `publish_many` is one span.
 2. "receive <queue>" (CONSUMER) is a point in time: a delivery has come, or `get` has brought one. "process <queue>"
    (CONSUMER) is what the program does with it: a call of the handler of `connection.consume` or `serve`, or what is
    inside of `process`. Both are linked to the span that published the message, and are its children; a span made by
-   `process` is the child of a current span where there is one.
+   `process` is the child of a current span where there is one. What the client publishes for a message once its handler
+   has ended, a retry, a dead letter or a reply, is a child of the span of that call.
 3. An error is recorded on the span whose call or block it leaves; `raise Requeue` and `raise Reject` are no errors, but
    events of the span. Bodies are not recorded.
 4. Metrics have no attribute whose values are without number: no ids, no delivery tags, no routing keys.
@@ -28,7 +30,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -50,7 +52,7 @@ from harebell.protocol.v091 import Properties
 
 try:
     from opentelemetry import metrics, propagate, trace
-    from opentelemetry.context import Context
+    from opentelemetry.context import Context, attach
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as error:
@@ -113,7 +115,8 @@ class OpenTelemetry:
             _message(attributes, len(message.body), message.properties)
         elif isinstance(message, bytes):
             attributes["messaging.message.body.size"] = len(message)
-        with self._span(f"publish {args.exchange or DEFAULT_EXCHANGE}", SpanKind.PRODUCER, attributes):
+        parent = _carried(message)
+        with self._span(f"publish {args.exchange or DEFAULT_EXCHANGE}", SpanKind.PRODUCER, attributes, parent):
             yield
 
     # -- consuming ---------------------------------------------------------------------------------------------------
@@ -148,9 +151,15 @@ class OpenTelemetry:
         producer, links = _origin(args.delivery)
         attributes = _delivered(args.delivery, args.queue, "process")
         attributes[ATTEMPT] = args.attempt
-        # `producer`: the current span is what was current when the consumer was made
-        with self._span(f"process {args.queue}", SpanKind.CONSUMER, attributes, producer, links):
-            return await call_next(args)
+        processing = trace.INVALID_SPAN_CONTEXT
+        try:
+            # `producer`: the current span is what was current when the consumer was made
+            with self._span(f"process {args.queue}", SpanKind.CONSUMER, attributes, producer, links) as span:
+                processing = span.get_span_context()
+                return await call_next(args)
+        finally:
+            # For what the client publishes after this call: it runs in the same context, which ends with the message.
+            attach(trace.set_span_in_context(trace.NonRecordingSpan(processing)))
 
     @contextmanager
     def process(self, delivery: Delivery, queue: str = "") -> Iterator[Span]:
@@ -308,6 +317,13 @@ def _with_context(message: Message | bytes) -> Message | bytes:
     return Message(message.body, properties=properties)
 
 
+def _carried(message: object) -> Context | None:
+    """The context in the headers of a message that is published where no span is current; None: the current one."""
+    if not isinstance(message, Message) or trace.get_current_span().get_span_context().is_valid:
+        return None
+    return _extracted(message.headers, None)
+
+
 def _traced(publication: Publication) -> Publication:
     return Publication(
         _with_context(publication.message), publication.exchange, publication.routing_key, publication.mandatory,
@@ -330,10 +346,15 @@ def _origin(delivery: Delivery) -> tuple[Context, list[Link]]:
         headers = delivery.headers
     except errors.HarebellError:
         headers = {}  # malformed: the program will see that, where it looks
-    carrier = {key: _text(value) for key, value in headers.items() if isinstance(value, str | bytes)}
-    context = propagate.extract(carrier, Context())
+    context = _extracted(headers, Context())
     origin = trace.get_current_span(context).get_span_context()
     return context, [Link(origin)] if origin.is_valid else []
+
+
+def _extracted(headers: Mapping[str, object], context: Context | None) -> Context:
+    """This context, or the current one, with what the headers carry."""
+    carrier = {key: _text(value) for key, value in headers.items() if isinstance(value, str | bytes)}
+    return propagate.extract(carrier, context)
 
 
 def _text(value: str | bytes) -> str:
