@@ -280,7 +280,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "spark/jobs/conditions.py": "spark/jobs/test_traffic_command.py",
     "spark/jobs/diff.py": "spark/jobs/simulate/test_simulation.py",
     "spark/jobs/message_identity.py": "spark/jobs/test_peek.py",
-    "spark/jobs/replay/state.py": "spark/jobs/replay/test_publish.py",
     "spark/jobs/simulate/key_routing.py": "spark/jobs/simulate/test_simulation.py",
     "spark/jobs/simulate/totals.py": "spark/jobs/simulate/test_counting.py",
     "spark/jobs/traffic/arrivals.py": "spark/jobs/traffic/test_event_tables.py",
