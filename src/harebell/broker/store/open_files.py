@@ -86,11 +86,6 @@ class OpenFiles:
         self._sync_all = sync_file_system if files is os else None
         self._devices: dict[int, int] = {}  # by file system: the descriptor that it is synced with
 
-    @property
-    def descriptors(self) -> int:
-        """The number of descriptors in use."""
-        return len(self._open) + len(self._devices)
-
     # -- files
 
     def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:

@@ -75,9 +75,6 @@ class Topology:
 
     def _delete_exchange(self, name: str, no_wait: bool) -> Work:
         yield from self._vhost.deleting_exchange(name, user=self._connection.user)
-        self._exchange_deleted(no_wait)
-
-    def _exchange_deleted(self, no_wait: bool) -> None:
         if not no_wait:
             self._channel.reply(m.ExchangeDeleteOk())
 
