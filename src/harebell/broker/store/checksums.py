@@ -1,33 +1,40 @@
-"""The CRC-32 of many parts of the same bytes, which may overlap, in one pass over these.
+"""The CRC-32 of any part of the same bytes at a constant cost.
 
-The CRC of what follows a beginning is known from that of both and that of the beginning: CRC-32 is linear, and what the
-beginning adds is its own CRC, moved on by the length of the rest. Moving it on by a power of two is a table.
+The CRC of a part is known from those of what is before it and of both together: CRC-32 is linear, and what is before
+adds its own CRC, moved on by the length of the part. Moving it on by a power of two is a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Final, TypeAlias
+from typing import Final
 from zlib import crc32
 
-__all__ = ["Part", "has_checksum"]
+__all__ = ["Checksums"]
 
-Part: TypeAlias = "tuple[int, int, int]"
-"""Where a part begins and ends, and a CRC-32 that it may have."""
-
+_STEP: Final = 256  # bytes from one sum that is kept to the next
 _POLYNOMIAL: Final = 0xEDB8_8320
 
 
-def has_checksum(data: bytes, parts: Sequence[Part]) -> bool:
-    """Whether any of these parts of the data has its checksum."""
-    places = sorted({place for begin, end, _ in parts for place in (begin, end)})
-    known, at, crc = dict[int, int](), places[0] if places else 0, 0
-    view = memoryview(data)
-    for place in places:
-        crc = known[place] = crc32(view[at:place], crc)
-        at = place
-    return any(known[end] ^ _moved(known[begin], end - begin) == told for begin, end, told in parts)
+class Checksums:
+    """CRC-32 of any part of `data` at a constant cost: bytes that look like many long records must not slow a start."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._view = memoryview(data)
+        self._sums = [0]  # of what is before each _STEP
+
+    def of(self, start: int, end: int, seed: int = 0) -> int:
+        if end - start <= 4 * _STEP:
+            return crc32(self._view[start:end], seed)
+        return self._until(end) ^ _moved(self._until(start) ^ seed, end - start)
+
+    def _until(self, end: int) -> int:
+        steps, sums = end // _STEP, self._sums
+        while len(sums) <= steps:
+            at = (len(sums) - 1) * _STEP
+            sums.append(crc32(self._view[at : at + _STEP], sums[-1]))
+        return crc32(self._view[steps * _STEP : end], sums[steps])
 
 
 def _moved(crc: int, size: int) -> int:

@@ -16,13 +16,12 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from harebell.broker.store.checksums import Part, has_checksum
+from harebell.broker.store.checksums import Checksums
 from harebell.broker.store.files import Files, read_all, write_all
 from harebell.broker.store.group_commit import GroupCommit
 
 __all__ = ["Record", "RecordFile", "record"]
 
-TOGETHER: Final = 1 << 16  # possible records that are checked in one pass over the file
 _HEAD: Final = Struct(">II")
 _KIND: Final = Struct(">B8s")
 _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -125,20 +124,16 @@ class RecordFile:
 def _is_damaged(data: bytes, at: int) -> bool:
     """Whether a whole record follows somewhere behind what is none.
 
-    That may be a part of a record whose bytes look like the heads of others, so each byte is read a few times at most.
+    That may be a part of a record whose bytes look like the heads of others, so each checksum costs the same.
     """
     most = min(255, len(data) - at >> 24)
     # A length that is in the file, and a kind. Zeros, as a torn end has, are no length.
     heads = re.compile(rb"(?=(?!\0\0\0[\0-\x08])[\0-%b]...[\x01-\x0f])" % re.escape(bytes([most])), re.DOTALL)
-    parts = list[Part]()
+    sums = Checksums(data)
     for head in heads.finditer(data, at + 5):
         begin = head.start()
         crc, length = _HEAD.unpack_from(data, begin - 4)
         end = begin + 4 + length
-        if end <= len(data):
-            parts.append((begin, end, crc))
-            if len(parts) == TOGETHER:
-                if has_checksum(data, parts):
-                    return True
-                parts.clear()
-    return has_checksum(data, parts)
+        if end <= len(data) and sums.of(begin, end) == crc:
+            return True
+    return False

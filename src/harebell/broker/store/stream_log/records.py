@@ -26,6 +26,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from harebell.broker.store.checksums import Checksums
+
 __all__ = [
     "HEAD", "LEAST", "MARKS", "MOST_BEFORE_FRAMES", "NUMBERED", "REST", "TIME", "Found", "Record", "number_of",
     "read_records", "record_end", "scan",
@@ -41,8 +43,6 @@ _NUMBER_BYTES: Final = 16
 MOST_BEFORE_FRAMES: Final = LEAST + 2 * 256 + _NUMBER_BYTES  # bytes
 _RECORD: Final = Struct(">IIQH")  # HEAD and REST
 _BLOCK: Final = 1 << 20  # of one read, while nothing is damaged
-_STEP: Final = 1024
-_POLYNOMIAL: Final = 0xEDB88320  # of CRC-32, its lowest power in the highest bit
 
 
 class Record(NamedTuple):
@@ -123,7 +123,7 @@ def scan(
     Damaged bytes are skipped, and the rest of the file is then held in memory.
     """
     block, start = b"", at
-    sums: _Sums | None = None
+    sums: Checksums | None = None
     slack = 0  # how many more records may be lost in the skipped bytes than were counted
     unpack, make = _RECORD.unpack_from, tuple.__new__
     while True:
@@ -148,7 +148,7 @@ def scan(
             if record_end(block, 0, seed, offset):
                 continue
             block = load(size - at, at)
-        sums = sums or _Sums(block)
+        sums = sums or Checksums(block)
         damaged = at - start
         here, lost = _find_record(sums, damaged, seed, offset, slack, None if limit is None else limit - offset)
         if here < 0:
@@ -159,7 +159,7 @@ def scan(
 
 
 def _find_record(
-    sums: _Sums, damaged: int, seed: int, offset: int, slack: int, room: int | None
+    sums: Checksums, damaged: int, seed: int, offset: int, slack: int, room: int | None
 ) -> tuple[int, int]:  # fmt: skip
     """The start of the first record from `damaged` on, and the number of lost ones before; place -1 when there is none.
 
@@ -194,54 +194,3 @@ def _places(highest: int) -> re.Pattern[bytes]:
     Its first byte is at most `highest`, and it is at least that of the smallest record.
     """
     return re.compile(b"(?s)(?=[\\x00-\\x%02x])(?!\\x00\\x00\\x00[\\x00-\\x09])" % min(highest, 255))
-
-
-class _Sums:
-    """CRC-32 of any part of `data` at a constant cost: bytes that look like many long records must not slow a start."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self._view = memoryview(data)
-        self._sums = [0]  # of what is before each _STEP
-
-    def of(self, start: int, end: int, seed: int) -> int:
-        if end - start <= 4 * _STEP:
-            return crc32(self._view[start:end], seed)
-        return self._until(end) ^ _shift(self._until(start) ^ seed, end - start)
-
-    def _until(self, end: int) -> int:
-        steps, sums = end // _STEP, self._sums
-        while len(sums) <= steps:
-            at = (len(sums) - 1) * _STEP
-            sums.append(crc32(self._view[at : at + _STEP], sums[-1]))
-        return crc32(self._view[steps * _STEP : end], sums[steps])
-
-
-def _shift(crc: int, count: int) -> int:
-    """The change of a CRC by `count` more bytes: the polynomial times x to the power of 8 * count."""
-    for power in _powers():
-        if not count:
-            break
-        if count & 1:
-            crc = _multiply(power, crc)
-        count >>= 1
-    return crc
-
-
-@lru_cache(maxsize=1)
-def _powers() -> list[int]:
-    """x to the powers of 8, 16, 32 ..., for counts below 2 to the power of 48."""
-    powers = [1 << 23]
-    for _ in range(47):
-        powers.append(_multiply(powers[-1], powers[-1]))
-    return powers
-
-
-def _multiply(a: int, b: int) -> int:
-    product = 0
-    while a:
-        if a & 0x80000000:
-            product ^= b
-        a = a << 1 & 0xFFFFFFFF
-        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
-    return product
