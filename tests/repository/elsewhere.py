@@ -51,6 +51,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "broker/clients.py": "broker/test_vhost.py",
     "broker/connections/base.py": "broker/v091/test_connection.py",
     "broker/connections/consume_arguments.py": "broker/v091/test_consumer.py",
+    "broker/connections/handshake.py": "broker/auth/test_login.py",
     "broker/connections/phase.py": "broker/v091/test_connection.py",
     "broker/connections/transport.py": "broker/test_output.py",
     "broker/connections/unread_input.py": "broker/v091/test_cuts.py",

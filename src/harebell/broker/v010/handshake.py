@@ -10,12 +10,10 @@ import platform
 from typing import Final, Protocol
 
 import harebell
-from harebell.broker.auth import Access, Login
-from harebell.broker.node import Node
-from harebell.broker.rules.limits import check_connection
+from harebell.broker.auth import Login
+from harebell.broker.connections.handshake import BaseHandshake, OpeningConnection
 from harebell.broker.v010.link import Link
-from harebell.broker.vhost import VirtualHost
-from harebell.errors import AccessRefused, AmqpError, InternalError, InvalidPath, NotAllowed
+from harebell.errors import AccessRefused, AmqpError, InvalidPath
 from harebell.protocol.conversion.field_values import to_table
 from harebell.protocol.v010 import ConnectionState, Control, controls as k
 from harebell.protocol.v010.frames import LARGEST_FRAME
@@ -25,35 +23,14 @@ __all__ = ["Handshake"]
 MOST_HEARTBEAT: Final = 0xFFFF
 
 
-class Peer(Protocol):
-    """The client's end of the socket. `certificate_user` is the name in its verified TLS certificate."""
-
-    peer: str
-    peer_host: str
-    certificate_user: str | None
-
-
-class OpeningConnection(Link, Protocol):
+class OpeningLink(OpeningConnection, Link, Protocol):
     """The connection whose handshake this is."""
 
-    @property
-    def is_opening(self) -> bool: ...
-    def enter(self, vhost: VirtualHost, access: Access) -> None:
-        """End the handshake."""
 
-    def read_on(self) -> None:
-        """Process what the client sent ahead of the broker's last answer."""
-
-
-class Handshake:
+class Handshake(BaseHandshake[OpeningLink]):
     """The handshake of one connection; it is also the `Applicant` of its login."""
 
     protocol = "amqp010"
-
-    def __init__(self, connection: OpeningConnection, peer: Peer) -> None:
-        self._connection, self._peer = connection, peer
-        self._node: Node = connection.node
-        self._login: Login | None = None
 
     def start(self) -> k.ConnectionStart:
         """The first control that the broker sends."""
@@ -93,33 +70,12 @@ class Handshake:
         self._login.start(control.response)
 
     def _open(self, name: str) -> None:
-        """Enter the virtual host. Raises InvalidPath, NotAllowed or InternalError."""
-        connection, node = self._connection, self._node
-        vhost = node.vhosts.get(name)
-        if vhost is None:
-            raise InvalidPath(f"vhost {name} not found")
-        check_connection(node, connection, vhost)
-        if node.batch.failed is not None:
-            raise InternalError(f"the broker's store failed: {node.batch.failed.strerror}")
-        if (name, connection.user) not in node.users.permissions:
-            raise NotAllowed(f"access to vhost '{name}' refused for user '{connection.user}'")
-        connection.enter(vhost, Access(node.users, connection.user, name, vhost.router))
+        self._enter(name, InvalidPath)
+        connection = self._connection
         connection.engine.send_control(0, k.ConnectionOpenOk())
-        node.events.connection_created(connection)
+        self._node.events.connection_created(connection)
 
     # -- the applicant of the login ------------------------------------------------------------------------------
-
-    @property
-    def peer(self) -> str:
-        return self._peer.peer
-
-    @property
-    def peer_host(self) -> str:
-        return self._peer.peer_host
-
-    @property
-    def certificate_user(self) -> str | None:
-        return self._peer.certificate_user
 
     def challenge(self, data: bytes) -> None:
         self._answer(k.ConnectionSecure(data))

@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 import harebell
-from harebell.broker.auth import Access, Login
-from harebell.broker.node import Node
-from harebell.broker.rules.limits import check_connection
+from harebell.broker.auth import Login
+from harebell.broker.connections.handshake import BaseHandshake, OpeningConnection
 from harebell.broker.v091.link import Link
-from harebell.broker.vhost import VirtualHost
-from harebell.errors import AccessRefused, AmqpError, InternalError, NotAllowed, NotImplemented as NotImplemented540
+from harebell.errors import AccessRefused, AmqpError, NotAllowed, NotImplemented as NotImplemented540
 from harebell.protocol.v091 import ConnectionState, Table, methods as m
 
 __all__ = ["CAPABILITIES", "SILENT_CLOSE_DELAY", "Handshake"]
@@ -33,21 +31,8 @@ CAPABILITIES: Final[Table] = {
 }
 
 
-class Peer(Protocol):
-    """The client's end of the socket. `certificate_user` is the name in its verified TLS certificate."""
-
-    peer: str
-    peer_host: str
-    certificate_user: str | None
-
-
-class OpeningConnection(Link, Protocol):
+class OpeningLink(OpeningConnection, Link, Protocol):
     """The connection whose handshake this is."""
-
-    @property
-    def is_opening(self) -> bool: ...
-    def enter(self, vhost: VirtualHost, access: Access) -> None:
-        """End the handshake."""
 
     def close(self, error: AmqpError, class_id: int = 0, method_id: int = 0) -> None:
         """Close the connection with a reply code."""
@@ -55,19 +40,11 @@ class OpeningConnection(Link, Protocol):
     def end(self, after: float = 0.0) -> None:
         """Close the transport, `after` seconds from now."""
 
-    def read_on(self) -> None:
-        """Process what the client sent ahead of the broker's last answer."""
 
-
-class Handshake:
+class Handshake(BaseHandshake[OpeningLink]):
     """The handshake of one connection; it is also the `Applicant` of its login."""
 
     protocol = "amqp091"
-
-    def __init__(self, connection: OpeningConnection, peer: Peer) -> None:
-        self._connection, self._peer = connection, peer
-        self._node: Node = connection.node
-        self._login: Login | None = None
 
     def start(self) -> m.ConnectionStart:
         """The first method that the broker sends."""
@@ -113,19 +90,10 @@ class Handshake:
         self._login.respond(method.response)
 
     def _open(self, name: str) -> None:
-        """Enter the virtual host. Raises NotAllowed or InternalError."""
-        connection, node = self._connection, self._node
-        vhost = node.vhosts.get(name)
-        if vhost is None:
-            raise NotAllowed(f"vhost {name} not found")
-        check_connection(node, connection, vhost)
-        if node.batch.failed is not None:
-            raise InternalError(f"the broker's store failed: {node.batch.failed.strerror}")
-        if (name, connection.user) not in node.users.permissions:
-            raise NotAllowed(f"access to vhost '{name}' refused for user '{connection.user}'")
-        connection.enter(vhost, Access(node.users, connection.user, name, vhost.router))
+        self._enter(name, NotAllowed)
+        connection = self._connection
         connection.engine.send_method(0, m.ConnectionOpenOk())
-        node.events.connection_created(connection)
+        self._node.events.connection_created(connection)
 
     def _update_secret(self) -> None:
         """Accept a new secret without looking at it, as RabbitMQ does where secrets do not expire.
@@ -138,18 +106,6 @@ class Handshake:
             self._connection.has_output(0)
 
     # -- the applicant of the login ------------------------------------------------------------------------------
-
-    @property
-    def peer(self) -> str:
-        return self._peer.peer
-
-    @property
-    def peer_host(self) -> str:
-        return self._peer.peer_host
-
-    @property
-    def certificate_user(self) -> str | None:
-        return self._peer.certificate_user
 
     def challenge(self, data: bytes) -> None:
         self._answer(m.ConnectionSecure(data))
