@@ -128,6 +128,9 @@ def test_a_failed_handshake_sends_its_alert(
 
     run(loop, test)
     assert "TLS handshake failed: " in caplog.text
+    assert ("the client's certificate is not accepted: self-signed certificate" in caplog.text) == (
+        alert == "UNKNOWN_CA"
+    )
 
 
 @loops

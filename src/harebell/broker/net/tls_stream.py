@@ -227,7 +227,10 @@ class TlsStream(asyncio.Protocol):
         self._backlog.clear()
         self._waiting = 0
         what = "ended by a damaged record" if self._secured else "handshake failed"
-        log.warning("%s: TLS %s: %s", self._serves.peer, what, error.reason or error)
+        why = error.reason or str(error)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"{why}: the client's certificate is not accepted: {error.verify_message}"
+        log.warning("%s: TLS %s: %s", self._serves.peer, what, why)
         if not self._outgoing.pending and not self._secured:
             self._outgoing.write(UNEXPECTED_MESSAGE)
         self._end_output()
