@@ -69,6 +69,22 @@ def test_parameters(api: Api) -> None:
     assert api.get("/api/parameters") == []
 
 
+def test_operator_policies_are_listed_as_parameters(api: Api) -> None:
+    """And policies are not; both are changed on paths of their own."""
+    assert api.put("/api/policies/%2F/p", MAX) == 201
+    assert api.put("/api/operator-policies/%2F/o", {**MAX, "apply-to": "queues"}) == 201
+    found = api.get("/api/parameters/operator_policy/%2F/o")
+    assert found.pop("value").items() >= {**MAX, "apply-to": "queues"}.items()
+    assert found == {"vhost": "/", "component": "operator_policy", "name": "o"}
+    for each in ("", "/operator_policy", "/operator_policy/%2F"):
+        assert [it["name"] for it in api.get(f"/api/parameters{each}")] == ["o"]
+    path = "/api/parameters/operator_policy/%2F/"
+    assert api("GET", f"{path}p").status == api("DELETE", f"{path}o").status == 404
+    assert api("PUT", f"{path}o", {"value": {}}).status == 400
+    assert api.get("/api/parameters/policy") == []
+    assert api.get("/api/operator-policies/%2F/o")["name"] == "o"
+
+
 def test_limits_are_an_administrators_parameters(api: Api, own: ApiThread) -> None:
     maker = own.add_user("maker", "policymaker", vhosts=("/",))
     path = "/api/parameters/vhost-limits/%2F/limits"

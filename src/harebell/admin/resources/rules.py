@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from harebell.admin.answers import Answer, Refused, bad_request, not_found
@@ -11,6 +12,7 @@ from harebell.admin.listing import Listing
 from harebell.admin.resources.objects import NO_CONTENT, alone, created
 from harebell.broker.patterns import PATTERNS
 from harebell.broker.rules.parameters import VHOST_LIMITS
+from harebell.broker.vhost import VirtualHost
 from harebell.routing.definitions import GlobalParameter, Parameter
 from harebell.routing.policies import Policy, parse_policy
 from harebell.routing.steps import Steps
@@ -115,6 +117,23 @@ def parameter(it: Parameter) -> dict[str, Any]:
     return {"value": it.value, "vhost": it.vhost, "component": it.component, "name": it.name}
 
 
+OPERATOR_POLICY: Final = "operator_policy"
+
+
+def _all(request: Request, vhosts: Iterable[VirtualHost]) -> list[Parameter]:
+    """The parameters of these virtual hosts. RabbitMQ lists operator policies with them, but not policies."""
+    names = {each.name: each for each in vhosts}
+    return [
+        *(each for each in request.node.parameters.parameters.values() if each.vhost in names),
+        *(_as_parameter(it) for each in names.values() for it in each.policies.book(operator=True).values()),
+    ]
+
+
+def _as_parameter(it: Policy) -> Parameter:
+    value = policy(it)
+    return Parameter(value.pop("vhost"), OPERATOR_POLICY, value.pop("name"), value)
+
+
 PARAMETERS: Final[Listing[Parameter]] = Listing(
     shape=parameter, order=lambda it: (it.component, it.vhost, it.name), name=lambda it: it.name
 )
@@ -123,12 +142,9 @@ PARAMETERS: Final[Listing[Parameter]] = Listing(
 def parameters(request: Request) -> Steps[Answer]:
     """The parameters of the virtual hosts that the user has permissions in; an administrator's are all."""
     user = request.user
-    found = [
-        each
-        for each in request.node.parameters.parameters.values()
-        if (user.administers or user.enters(each.vhost))
-        and each.component == request.names.get("component", each.component)
-    ]
+    vhosts = [each for each in request.node.vhosts.values() if user.administers or user.enters(each.name)]
+    component = request.names.get("component")
+    found = [each for each in _all(request, vhosts) if component in (None, each.component)]
     return (yield from PARAMETERS.answer(request, found))
 
 
@@ -137,12 +153,8 @@ def parameters_of(request: Request) -> Steps[Answer]:
 
 
 def parameters_of_vhost(request: Request) -> Steps[Answer]:
-    vhost, component = request.vhost().name, request.names["component"]
-    found = [
-        each
-        for each in request.node.parameters.parameters.values()
-        if (each.vhost, each.component) == (vhost, component)
-    ]
+    component = request.names["component"]
+    found = [each for each in _all(request, [request.vhost()]) if each.component == component]
     return (yield from PARAMETERS.answer(request, found))
 
 
@@ -155,6 +167,8 @@ def _parameter(request: Request) -> Parameter:
 
 
 def show_parameter(request: Request) -> Answer:
+    if request.names["component"] == OPERATOR_POLICY:
+        return alone(request, parameter(_as_parameter(_policy(request, operator=True))))
     return alone(request, parameter(_parameter(request)))
 
 
