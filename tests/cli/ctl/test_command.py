@@ -75,6 +75,26 @@ def sorted_rows(text: str) -> list[str]:
     return sorted(text.splitlines())
 
 
+def test_options_that_mean_nothing_for_one_node(ctl: Command, vhost: str) -> None:
+    everything = ctl("-q", "list_queues", "-p", "shop")
+    assert everything.status == 0
+    for options in (["--online"], ["--local"], ["-l"], ["--longnames"], ["--online", "--local"]):
+        assert ctl("-q", "list_queues", "-p", "shop", *options) == everything, options
+    assert ctl("-s", "list_queues", "-p", "shop", "--offline").output == ""
+    assert ctl("-q", "list_users", "--offline").status == 64
+    assert ctl("-q", "-l", "list_users").status == 0
+
+
+def test_text_beyond_ascii_is_written_as_it_is(ctl: Command, vhost: str) -> None:
+    assert ctl("set_policy", "-p", "shop", "ä", "^ä", '{"dead-letter-exchange": "ä"}').status == 0
+    assert '{"dead-letter-exchange":"ä"}' in ctl("-q", "list_policies", "-p", "shop").output
+    assert ctl("set_parameter", "-p", "shop", "federation-upstream", "ä", '{"uri": "ä"}').status == 0
+    assert '{"uri":"ä"}' in ctl("-q", "list_parameters", "-p", "shop").output
+    assert ctl("set_global_parameter", "ä", '"ä"').status == 0
+    assert '"ä"' in ctl("-q", "list_global_parameters").output
+    assert ctl("clear_global_parameter", "ä").status == 0
+
+
 def test_users_and_permissions(ctl: Command, vhost: str) -> None:
     added = ctl("add_user", "till", "one")
     assert added.output.startswith('Adding user "till" ...\nDone. Don\'t forget to grant the user permissions')
@@ -86,6 +106,9 @@ def test_users_and_permissions(ctl: Command, vhost: str) -> None:
     assert (wrong.status, "user 'till' - invalid credentials" in wrong.error) == (65, True)
     tags = ctl("set_user_tags", "till", "monitoring", "management").output
     assert tags == 'Setting tags for user "till" to [monitoring, management] ...\n'
+    assert ctl("set_user_tags", "till", "a,b").status == 0  # one tag, as rabbitmqctl has it
+    assert "till\t[a,b]\n" in ctl("list_users").output
+    assert ctl("set_user_tags", "till", "monitoring", "management").status == 0
     assert ctl("authenticate_user", "till", "two").status == 0
     assert "till\t[monitoring, management]\n" in ctl("list_users").output
     assert ctl("-q", "set_permissions", "-p", "shop", "till", "", "^o", ".*").status == 0

@@ -113,7 +113,7 @@ def set_user_tags(call: Call, name: str, *tags: str) -> int:
     call.banner(f'Setting tags for user "{name}" to [{", ".join(tags)}] ...')
     _need_user(call, name, 'User "{}" does not exist')
     user = call.api.get("users", name)
-    body = {"password_hash": user.get("password_hash") or "", "tags": ",".join(tags)}
+    body = {"password_hash": user.get("password_hash") or "", "tags": list(tags)}
     if body["password_hash"]:
         body["hashing_algorithm"] = user["hashing_algorithm"]
     call.api.put("users", name, body=body)

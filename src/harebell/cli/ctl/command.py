@@ -69,6 +69,7 @@ INSTEAD: Final[Mapping[str, str]] = {
 
 OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "user": frozenset(["list_user_limits"]),
+    **dict.fromkeys(("online", "offline", "local"), frozenset(["list_queues"])),
     "if_empty": frozenset(["delete_queue"]),
     "if_unused": frozenset(["delete_queue"]),
     "priority": frozenset(["set_policy", "set_operator_policy"]),
@@ -101,6 +102,12 @@ def harebellctl(
     ] = None,
     url: Annotated[str | None, Parameter(help="The HTTP API. [env: HAREBELL_HTTP_URL or HAREBELL_URL]")] = None,
     ca_file: CaFile = None,
+    longnames: Annotated[
+        bool, Parameter(name=["--longnames", "-l"], negative=(), help="Taken, and means nothing here.")
+    ] = False,
+    online: Annotated[bool, Parameter(negative=(), help="Of list_queues: all queues of the one node are.")] = False,
+    offline: Annotated[bool, Parameter(negative=(), help="Of list_queues: no queue of the one node is.")] = False,
+    local: Annotated[bool, Parameter(negative=(), help="Of list_queues: all queues of the one node are.")] = False,
     user: Annotated[str | None, Parameter(help="Of list_user_limits.")] = None,
     if_empty: Annotated[bool, Parameter(name=["--if-empty", "-e"], negative=(), help="Of delete_queue.")] = False,
     if_unused: Annotated[bool, Parameter(name=["--if-unused", "-u"], negative=(), help="Of delete_queue.")] = False,
@@ -126,7 +133,8 @@ def harebellctl(
         near = get_close_matches(command, KNOWN, 1)
         raise WrongUsage(f"Command '{command}' not found." + (f" Did you mean '{near[0]}'?" if near else ""))
     own: dict[str, Any] = {
-        "user": user, "if_empty": if_empty, "if_unused": if_unused, "priority": priority,
+        "user": user, "online": online, "offline": offline, "local": local,
+        "if_empty": if_empty, "if_unused": if_unused, "priority": priority,
         "apply_to": apply_to, "global": everywhere, "description": description, "tags": tags,
         "default_queue_type": default_queue_type, "within": within, "unit": unit,
     }  # fmt: skip

@@ -67,7 +67,8 @@ def clear_vhost_limits(call: Call) -> int:
 
 
 def clear_user_limits(call: Call, name: str, limit: str) -> int:
-    call.banner(f'Clearing {"all limits" if limit == ALL else f"{json.dumps(limit)} limit"} for user "{name}" ...')
+    what = "all limits" if limit == ALL else f"{json.dumps(limit, ensure_ascii=False)} limit"
+    call.banner(f'Clearing {what} for user "{name}" ...')
     limits = _limits_of(call, name)
     for each in limits if limit == ALL else {limit} & limits.keys():
         call.api.delete("user-limits", name, each)
@@ -92,7 +93,7 @@ def list_limits(call: Call) -> int:
 
 
 def _text(limits: object) -> str:
-    return json.dumps(limits, separators=(",", ":"))
+    return json.dumps(limits, ensure_ascii=False, separators=(",", ":"))
 
 
 LIMITS: Final[Mapping[str, tuple[Callable[..., int], int, int | None]]] = {

@@ -61,11 +61,11 @@ def _connection(row: Row) -> Row:
 
 
 def _policy(row: Row) -> Row:
-    return {**row, "definition": json.dumps(row["definition"], separators=(",", ":"))}
+    return {**row, "definition": json.dumps(row["definition"], ensure_ascii=False, separators=(",", ":"))}
 
 
 def _parameter(row: Row) -> Row:
-    return {**row, "value": json.dumps(row["value"], separators=(",", ":"))}
+    return {**row, "value": json.dumps(row["value"], ensure_ascii=False, separators=(",", ":"))}
 
 
 def _user(row: Row) -> Row:
@@ -173,7 +173,7 @@ def list_objects(call: Call) -> int:
     if call.command == "list_queues":
         call.banner(f"Timeout: {call.options['timeout']:.1f} seconds ...")
     call.banner(it.banner.format(**names))
-    rows = _fetched(call, it, names)
+    rows = [] if call.options["offline"] else _fetched(call, it, names)  # one node has none that is not reachable
     return call.show(columns, [{name: value_at(row, it.keys[name]) for name in columns} for row in rows])
 
 
