@@ -16,7 +16,7 @@ from harebell.client.channel import Channel
 from harebell.client.connection import Connection
 from harebell.client.messages import Delivery, Message
 from harebell.client.middleware import HandleArgs
-from harebell.client.patterns.handling import OneHandling
+from harebell.client.patterns.handling import OneHandling, own_error
 from tests.client.outages import FAST
 
 
@@ -153,3 +153,23 @@ async def test_a_middleware_stands_around_the_handler_of_calls_and_codecs(
             with pytest.raises(errors.RemoteError, match="UndecodableBody"):
                 await rpc.call(Message(b"no json"), queue, timeout=60)
     assert [(attempt, result) for _, attempt, _, result in around.seen] == [(1, 42), (1, errors.UndecodableBody)]
+
+
+REFUSED, AGAIN, LOST, WRONG = harebell.Reject(), harebell.Requeue(), ConnectionError("lost"), ValueError("wrong")
+GROUPS: list[tuple[BaseException, BaseException | None]] = [  # with what it counts as; None: the group
+    (LOST, LOST),
+    (ExceptionGroup("", [LOST]), LOST),
+    (ExceptionGroup("", [ExceptionGroup("", [REFUSED])]), REFUSED),
+    (ExceptionGroup("", [AGAIN, ExceptionGroup("", [harebell.Requeue()])]), AGAIN),
+    (ExceptionGroup("", [REFUSED, AGAIN]), None),
+    (ExceptionGroup("", [REFUSED, LOST]), None),
+    (ExceptionGroup("", [LOST, ConnectionError("too")]), None),
+    (BaseExceptionGroup("", [KeyboardInterrupt(), LOST]), None),
+]
+
+
+@pytest.mark.parametrize("raised, counts_as", GROUPS, ids=repr)
+async def test_a_group_counts_as_what_its_errors_agree_on(
+    raised: BaseException, counts_as: BaseException | None
+) -> None:
+    assert own_error(raised) is (raised if counts_as is None else counts_as)

@@ -117,6 +117,39 @@ async def test_an_error_that_is_not_worth_it(connection: Connection, channel: Ch
     assert bodies == [b"m", b"rejected"]
 
 
+LOST = ConnectionError("lost")
+
+
+@pytest.mark.parametrize(
+    "leaves, tries",
+    [
+        ([LOST], 3),
+        ([LOST, TimeoutError("late")], 3),
+        ([LOST, harebell.Requeue()], 3),
+        ([LOST, ValueError("wrong")], 1),
+        ([LOST, harebell.Reject()], 1),
+        ([harebell.Reject(), harebell.Reject()], 1),
+    ],
+)
+async def test_the_errors_of_a_group(connection: Connection, work: str, leaves: list[Exception], tries: int) -> None:
+    seen = Seen()
+
+    async def fail(error: Exception) -> None:
+        raise error
+
+    async def handle(delivery: Delivery) -> None:
+        seen.add(delivery.body)
+        async with asyncio.TaskGroup() as group:
+            for leaf in leaves:
+                group.create_task(fail(leaf))
+
+    retry = Retry(FAST.delays, on=(ConnectionError, TimeoutError))
+    async with connection.consume(work, handle, retry=retry), connection.channel() as channel:
+        await channel.publish(b"m", "", work)
+        await letter_of(connection, retry.dead_queue(work))
+    assert len(seen.bodies) == tries
+
+
 async def test_nothing_is_lost_when_the_retry_queue_is_gone(
     connection: Connection, channel: Channel, other: Channel, work: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from harebell import errors
@@ -18,6 +18,7 @@ from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import HandleArgs, HookedChannel
 from harebell.client.patterns.codec import Codec, check_codec
 from harebell.client.patterns.retry import attempt_of
+from harebell.client.settling import Reject, Requeue
 
 __all__ = [
     "BatchHandling",
@@ -26,6 +27,7 @@ __all__ = [
     "NotCalled",
     "OneHandling",
     "Unreadable",
+    "leaves_of",
     "own_error",
     "value_of",
     "values_of",
@@ -36,11 +38,33 @@ G = TypeVar("G")
 
 
 def own_error(error: BaseException) -> BaseException:
-    """A handler that cancelled itself has failed: this worker was not cancelled."""
+    """What a handler's failure counts as: of a group, as a TaskGroup raises it, what its errors agree on.
+
+    A handler that cancelled itself has failed: this worker was not cancelled.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        error = _leaf(error)
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
         return RuntimeError(f"the handler was cancelled: {error!r}")
     return error
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error in the group, or its decision where all are the same one; else the group, for its errors differ."""
+    first, *others = leaves_of(group)
+    kind = next((decision for decision in (Reject, Requeue) if isinstance(first, decision)), None)
+    agree = not others if kind is None else all(isinstance(leaf, kind) for leaf in others)
+    return first if agree else group
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group, and of the groups in it; of another error: itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from leaves_of(part)
+    else:
+        yield error
 
 
 class NotCalled(BaseException):
@@ -134,7 +158,12 @@ class Handling(ABC, Generic[G]):
         return await cast(Awaitable[object], self._hooked(self._args(given, self._queue, self._channel)))
 
     async def _innermost(self, args: HandleArgs) -> object:
-        return await self._decoded(self._given(args))
+        try:
+            return await self._decoded(self._given(args))
+        except BaseExceptionGroup as group:
+            if (error := _leaf(group)) is group:
+                raise
+            raise error from None  # a middleware is told what counts, too
 
     async def _decoded(self, given: G) -> object:
         if self._codec is None:

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from harebell import errors
 from harebell.client.callbacks import awaited, check_callable
 from harebell.client.messages import Delivery, Message
+from harebell.client.patterns.handling import leaves_of
 from harebell.client.patterns.producer import Producer
 from harebell.client.patterns.retry import Retry, attempts_of, given_up, restore, tried_again
 from harebell.client.patterns.settlements import Settlements
@@ -176,7 +177,11 @@ class RetryOutcome:
             ) from error
 
     def _is_worth_a_retry(self, retry: Retry, error: Exception) -> bool:
-        return isinstance(error, retry.on) and not isinstance(error, errors.UndecodableBody | Reject)
+        """Of several errors: whether each of them is."""
+        return all(
+            isinstance(leaf, (*retry.on, Requeue)) and not isinstance(leaf, errors.UndecodableBody | Reject)
+            for leaf in leaves_of(error)
+        )
 
     async def _retried(
         self, retry: Retry, producer: Producer[Message | bytes], delivery: Delivery, error: Exception
