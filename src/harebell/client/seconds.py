@@ -12,7 +12,7 @@ from typing import Any
 
 from harebell import errors
 
-__all__ = ["check_seconds", "seconds_of", "setting_of"]
+__all__ = ["check_seconds", "seconds_of", "setting_of", "shown"]
 
 
 def check_seconds(seconds: object, what: str = "timeout") -> float:
@@ -40,6 +40,11 @@ def setting_of(timeout: float | None, default: float) -> float:
     InvalidArgument for what is no number, and for one below 0: no call could keep it.
     """
     return default if timeout is None else check_seconds(timeout)
+
+
+def shown(seconds: float) -> str:
+    """The number for the text of an error: what is left of 1 second after some microseconds is 1."""
+    return f"{round(seconds, 3):g}"
 
 
 def _number(seconds: object) -> float | None:

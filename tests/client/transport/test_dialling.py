@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +16,8 @@ import harebell
 from harebell import blocking, errors
 from harebell.broker import Broker
 from harebell.client import events as e
-from harebell.client.recovery.policy import Recovery
+from harebell.client.middleware.registry import Middlewares
+from harebell.client.recovery.policy import Backoff, Recovery
 from harebell.testing import FaultProxy
 from tests.client.outages import FAST, next_of
 from tests.client.scripted import Peer, scripted
@@ -109,6 +112,78 @@ async def test_so_it_is_for_threads(harebell_url: str, kind: str) -> None:
 async def test_amqps_to_a_port_without_tls(harebell_url: str) -> None:
     with pytest.raises(errors.ConnectionLost, match=r"cannot be reached: .*: no TLS on this port\? use amqp://"):
         await harebell.connect(harebell_url.replace("amqp://", "amqps://"), recovery=None)
+
+
+async def test_credentials_that_fail_are_asked_for_again(harebell_url: str) -> None:
+    """At the first dial as after a loss: for the next host, and in the next round."""
+    asked = 0
+
+    def credentials() -> tuple[str, str]:
+        nonlocal asked
+        asked += 1
+        if asked < 3:
+            raise ConnectionRefusedError("the vault is not up")
+        return "guest", "guest"
+
+    with pytest.raises(errors.ConnectionLost, match=r"credentials\(\) failed: .*the vault is not up") as caught:
+        await harebell.connect([harebell_url, harebell_url], credentials=credentials)
+    assert (asked, type(caught.value.__cause__)) == (2, ConnectionRefusedError)
+    for hosts, recovery in (([harebell_url] * 3, Recovery()), ([harebell_url], replace(FAST, first="retry"))):
+        asked = 0
+        async with harebell.connect(hosts, credentials=credentials, recovery=recovery):
+            assert asked == 3
+
+
+@pytest.mark.parametrize("connect", [harebell.connect, harebell.sessions.connect])
+async def test_credentials_that_never_come_are_waited_for_within_the_timeout(harebell_url: str, connect: Any) -> None:
+    async def credentials() -> tuple[str, str]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with asyncio.timeout(60):
+        with pytest.raises(errors.DeadlineExceeded, match=r"credentials\(\) gave nothing within 0\.05 s"):
+            await connect(harebell_url, credentials=credentials, timeout=0.05)
+
+
+@pytest.mark.parametrize("what", ["credentials", "dial", "connection_reconnect", "sessions"])
+async def test_recovery_gives_up_on_time_whatever_it_waits_for(what: str) -> None:
+    calls = 0
+
+    async def hang() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1 or what == "connection_reconnect":
+            await asyncio.Event().wait()
+
+    async def credentials() -> tuple[str, str]:
+        await hang()
+        return "guest", "guest"
+
+    async def dial(host: str, port: int) -> socket.socket:
+        await hang()
+        return socket.create_connection((host, port))
+
+    async def reconnect(call_next: Callable[[Any], Awaitable[object]], args: Any) -> object:
+        await hang()
+        return await call_next(args)
+
+    backoff = Backoff(0.01, 0.02)
+    async with Broker() as broker, asyncio.timeout(60):
+        if what == "sessions":
+            sessions = await harebell.sessions.connect(
+                broker.url, credentials=credentials, backoff=backoff, give_up_after=0.2
+            )
+            sessions.test().disconnect_transport()
+            with pytest.raises(errors.RecoveryGaveUp, match=r"for 0\.2 s"):
+                raise await sessions.wait_closed()
+            return
+        given = {"credentials": credentials, "dial": dial}.get(what)
+        options: dict[str, Any] = {what: given} if given else {"middleware": Middlewares().add(what, reconnect)}
+        recovery = Recovery(backoff=backoff, give_up_after=0.2)
+        connection = await harebell.connect(broker.url, recovery=recovery, **options)
+        connection.test().disconnect_transport()
+        with pytest.raises(errors.RecoveryGaveUp, match=r"for 0\.2 s"):
+            raise await connection.wait_closed()
 
 
 async def test_a_dial_that_fails_is_tried_again(harebell_url: str) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeVar
 
@@ -47,10 +48,6 @@ __all__ = ["ConnectionRecovery", "RecoveredChannel", "opened"]
 logger = logging.getLogger("harebell.client")
 
 _W = TypeVar("_W")
-
-
-class _NoCredentials(errors.ConnectionLost):
-    """The credentials callable has failed; what it raised is the cause."""
 
 
 class Resumed(Protocol):
@@ -157,7 +154,7 @@ class ConnectionRecovery:
     async def _dial(self, seconds: float, deadline: float | None = None) -> AsyncCore:
         try:
             core = await self.dialer.dial(seconds, self._connecting, deadline)
-        except Exception as error:  # whatever the credentials callable raises, too
+        except Exception as error:
             self.notifications.dialed(self.dialer.peers, error)
             raise
         self.notifications.dialed(core.parameters.peer, None)
@@ -193,12 +190,13 @@ class ConnectionRecovery:
 
     async def _revive(self, policy: Recovery, pauses: Pauses, error: BaseException) -> None:
         """Dial and restore everything, again and again until that was successful."""
-        attempt, began = 0, self._loop.time()
+        attempt = 0
+        end = math.inf if policy.give_up_after is None else self._loop.time() + policy.give_up_after
         while True:
             attempt += 1
             now = self._loop.time()
             delay = pauses.next(now)
-            if policy.give_up_after is not None and now + delay - began > policy.give_up_after:
+            if now + delay > end:
                 gave_up = errors.RecoveryGaveUp(
                     f"no connection to {self.dialer.peers} for {policy.give_up_after:g} s: {error}"
                 )
@@ -211,12 +209,15 @@ class ConnectionRecovery:
             await self.may_reconnect.wait()
             self._dialed = None
             try:
-                await self._restore(attempt, error)
+                async with asyncio.timeout_at(None if end == math.inf else end) as limit:
+                    await self._restore(attempt, error)
                 return
-            except errors.HarebellError as failed:
-                error = failed.__cause__ or failed if isinstance(failed, _NoCredentials) else failed
+            except (errors.HarebellError, TimeoutError) as failed:
+                if not isinstance(failed, TimeoutError) or not limit.expired():
+                    error = failed  # else the error before says why
                 if self._dialed is not None:
-                    logger.warning("reconnected to %s, and lost it again: %s", self._dialed.parameters.peer, failed)
+                    why = str(failed) or "give_up_after is over"
+                    logger.warning("reconnected to %s, and lost it again: %s", self._dialed.parameters.peer, why)
                     self._dialed.abort()
             except BaseException:
                 if self._dialed is not None:
@@ -225,14 +226,9 @@ class ConnectionRecovery:
 
     async def _restore(self, attempt: int, error: BaseException) -> None:
         async def innermost(args: ConnectionReconnectArgs) -> WireConnection:
-            try:
-                if self._dialed is not None:
-                    self._dialed.abort()  # a middleware has called next twice
-                core = self._dialed = await self._dial(self.availability.timeout)
-            except errors.HarebellError:
-                raise
-            except Exception as failed:
-                raise _NoCredentials(f"the credentials cannot be had: {failed!r}") from failed
+            if self._dialed is not None:
+                self._dialed.abort()  # a middleware has called next twice
+            core = self._dialed = await self._dial(self.availability.timeout)
             self.emit(e.Open(core.parameters.peer))
             return WireConnection(core)
 

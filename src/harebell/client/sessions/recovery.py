@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 
 from harebell import errors
 from harebell.client import events as e
@@ -137,11 +138,12 @@ class SessionRecovery:
 
     async def _revive(self, pauses: Pauses, error: BaseException) -> None:
         """Dial again and again until that was successful."""
-        began, attempt = self.loop.time(), 0
+        attempt = 0
+        end = math.inf if self._give_up_after is None else self.loop.time() + self._give_up_after
         while True:
             attempt += 1
             delay = pauses.next(self.loop.time())
-            if self._give_up_after is not None and self.loop.time() + delay - began > self._give_up_after:
+            if self.loop.time() + delay > end:
                 gave_up = errors.RecoveryGaveUp(f"no connection to {self.peers} for {self._give_up_after:g} s: {error}")
                 gave_up.__cause__ = error
                 self._end(gave_up)
@@ -150,13 +152,12 @@ class SessionRecovery:
             await asyncio.sleep(delay)
             await self.may_reconnect.wait()
             try:
-                transport = await self._dialer.dial(self.timeout, self._dialling)
+                async with asyncio.timeout_at(None if end == math.inf else end):
+                    transport = await self._dialer.dial(self.timeout, self._dialling)
             except errors.HarebellError as failed:
                 error = failed
                 continue
-            except Exception as failed:  # the program's credentials
-                logger.warning("the credentials for %s cannot be had: %r", self.peers, failed)
-                error = failed
+            except TimeoutError:  # the error before says why
                 continue
             self.reviving = None
             self._carry(transport)

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from harebell import errors
 from harebell.client.callbacks import awaited, check_callable
 from harebell.client.core.slots import copy_of
-from harebell.client.seconds import check_seconds
+from harebell.client.seconds import check_seconds, shown
 from harebell.client.transport.wire import Wire
 from harebell.client.url import ConnectionParameters
 
@@ -106,7 +106,7 @@ class Dialer(Generic[_C]):
     async def dial(self, timeout: float, connecting: Callable[[str], None], deadline: float | None = None) -> _C:
         """An open connection to the first host that accepts one. The last host's error when none does.
 
-        timeout     seconds for each host, if no other time was said for that
+        timeout     seconds for each host, its credentials among them, if no other time was said for that
         connecting  called with the host that is dialled next
         deadline    in the loop's time, for all hosts together
         """
@@ -121,12 +121,12 @@ class Dialer(Generic[_C]):
                 if error is not None and left <= 0:
                     break
                 timeout = min(timeout, max(left, 0.001))
-            if self._credentials is not None:
-                username, password = _login(await awaited(self._credentials()))
-                host = replace(host, username=username, password=password)
-            connecting(host.peer)
             try:
-                core = await _open(self._make, host, timeout, self._sock, self._connector)
+                until = asyncio.get_running_loop().time() + timeout
+                if self._credentials is not None:
+                    host = await _with_login(host, self._credentials, timeout, until)
+                connecting(host.peer)
+                core = await _open(self._make, host, timeout, until, self._sock, self._connector)
                 self._next = (at + 1) % count
                 return core
             except errors.InvalidArgument:
@@ -137,10 +137,31 @@ class Dialer(Generic[_C]):
         raise error
 
 
+async def _with_login(
+    host: ConnectionParameters, credentials: Credentials, timeout: float, until: float
+) -> ConnectionParameters:
+    """The host with the credentials of the moment. ConnectionLost, caused by what the function raises.
+
+    timeout  for the text: the seconds until `until`, in the loop's time
+    """
+    try:
+        async with asyncio.timeout_at(until) as limit:
+            given = await awaited(credentials())
+    except Exception as error:  # the program's own
+        if limit.expired():
+            raise errors.DeadlineExceeded(
+                f"{host.peer}: credentials() gave nothing within {shown(timeout)} s"
+            ) from error
+        raise errors.ConnectionLost(f"{host.peer}: credentials() failed: {error!r}") from error
+    username, password = _login(given)
+    return replace(host, username=username, password=password)
+
+
 async def _open(
     make: Callable[[ConnectionParameters, asyncio.AbstractEventLoop], _C],
     parameters: ConnectionParameters,
     timeout: float,
+    until: float,
     sock: socket.socket | None,
     connector: Dial | None,
 ) -> _C:
@@ -149,7 +170,7 @@ async def _open(
     context = parameters.ssl_context()
     name = (parameters.server_name or parameters.host) if context is not None else None
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout_at(until):
             if connector is not None:
                 sock = await _connected(connector, parameters)
             if sock is not None:
@@ -161,7 +182,9 @@ async def _open(
             await core.opened
     except TimeoutError as error:
         core.dismiss()
-        raise errors.DeadlineExceeded(f"{parameters.peer}: no connection within {timeout:g} s, {core.stage}") from error
+        raise errors.DeadlineExceeded(
+            f"{parameters.peer}: no connection within {shown(timeout)} s, {core.stage}"
+        ) from error
     except (OSError, UnicodeError) as error:  # a refused TLS certificate too, and a host that DNS could not have
         core.dismiss()
         hint = ": no TLS on this port? use amqp://" if getattr(error, "reason", None) in NO_TLS else ""
