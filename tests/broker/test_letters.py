@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harebell.broker import batch as batch_module, letters
+from harebell.broker import letters
 from harebell.broker.queues import classic
 from harebell.protocol.v091 import Properties, methods as m
 from tests.broker.disk_node import DiskNode
@@ -178,7 +178,6 @@ def test_letters_of_one_queue_arrive_in_their_order(
     other = kit.client()
     cut_finely(monkeypatch)
     monkeypatch.setattr(letters, "INLINE", 1)
-    monkeypatch.setattr(batch_module, "INLINE", 1)
     kit.stopwatch.step = 1.0
     sent = [b"%d" % number for number in range(20)]
     for at in range(0, len(sent), 4):
@@ -201,7 +200,6 @@ def test_no_step_publishes_many(
     dying(client, "q", "fan", x_max_length=0)
     cut_finely(monkeypatch)
     monkeypatch.setattr(letters, "INLINE", 5)
-    monkeypatch.setattr(batch_module, "INLINE", 5)
     kit.stopwatch.step = 1.0
     publish_at_once(client, "q", [b"x"] * 20)
     worst = 0
@@ -220,7 +218,7 @@ def test_input_waits_for_the_letters_that_it_caused(
     fan(client)
     dying(client, "q", "fan", x_max_length=0)
     other = kit.client()
-    monkeypatch.setattr(batch_module, "INLINE", 1)
+    monkeypatch.setattr(letters, "INLINE", 1)
     kit.node.batch.letters.inline = 1
     client.engine.send_content(1, m.BasicPublish("", "q"), Properties(), b"1")
     client.engine.send_method(1, m.BasicGet(f"t{TARGETS - 1}", no_ack=True))
@@ -339,7 +337,7 @@ def test_a_kill_in_between_loses_none(
     dying(client, "q", key="between", **arguments)
     node.run()
     cut_finely(monkeypatch)
-    monkeypatch.setattr(batch_module, "INLINE", 1)
+    monkeypatch.setattr(letters, "INLINE", 1)
     node.node.batch.letters.inline = 1
     client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
     client.publish("q", b"1", delivery_mode=2)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from harebell.broker.letters import INLINE, Letters
+from harebell.broker.letters import Letters
 from harebell.broker.slices import SLICE, Slices, Work
 from harebell.broker.store.catalog.catalog import Catalog
 from harebell.broker.store.files import Files
@@ -185,7 +185,7 @@ class Batch:
                 ticket, self._ticket = self._ticket, 0
                 if ticket and publisher is not None and ticket > self.commit.synced:
                     publisher.charge(ticket, size)
-                self.letters.inline = INLINE
+                self.letters.renew()
                 if not self.letters.free:
                     ticket = self._cover_letters(ticket)
                 publisher = None
@@ -211,6 +211,7 @@ class Batch:
                         connection.flush()
         finally:
             self._ending = False
+            self.letters.renew()
         if self._timers.moved:
             self._timers.moved = False
             self.rearm()

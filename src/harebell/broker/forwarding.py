@@ -11,7 +11,8 @@ from typing import Final, Protocol
 
 from harebell.broker.message import Message
 from harebell.protocol.v091 import Properties, Table
-from harebell.routing import Route, Router
+from harebell.protocol.v091.splice import header
+from harebell.routing import Route, Router, cc_keys
 from harebell.routing.exchanges.hashing import HASH_PROPERTIES
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Forwarding",
     "Receiver",
     "Sink",
+    "copies",
     "hashed_properties",
     "route_message",
     "whole_message",
@@ -74,23 +76,44 @@ def route_message(
     router: Router,
     exchange: str,
     keys: tuple[str, ...],
-    properties: Properties,
+    properties: Callable[[], Properties],
     body: Callable[[], bytes],
     *,
     released: bool = False,
     lenient: bool = False,
 ) -> Route:
-    """The route of a message by its keys, as `Router.route_keys`; an exchange reads no more of it than it routes by."""
-    headers: Table = properties.headers or {}
+    """The route of a message by its keys, as `Router.route_keys`; an exchange reads no more of it than it routes by.
+
+    properties  decodes them, when it is called for the first time
+    """
+    parts = _Parts(properties, body)
     return router.route_keys(
-        exchange,
-        keys,
-        lambda: headers,
-        lambda: hashed_properties(properties),
-        lambda: whole_message(properties, body()),
-        released=released,
-        lenient=lenient,
+        exchange, keys, parts.headers, parts.hashed, parts.whole, released=released, lenient=lenient
     )
+
+
+class _Parts:
+    """The parts of a message that an exchange may route by."""
+
+    __slots__ = ("_body", "_decode", "_properties")
+
+    def __init__(self, decode: Callable[[], Properties], body: Callable[[], bytes]) -> None:
+        self._decode, self._body = decode, body
+        self._properties: Properties | None = None
+
+    def properties(self) -> Properties:
+        if self._properties is None:
+            self._properties = self._decode()
+        return self._properties
+
+    def headers(self) -> Table:
+        return self.properties().headers or {}
+
+    def hashed(self) -> Mapping[str, object]:
+        return hashed_properties(self.properties())
+
+    def whole(self) -> Mapping[str, object]:
+        return whole_message(self.properties(), self._body())
 
 
 def hashed_properties(properties: Properties) -> Mapping[str, object]:
@@ -102,3 +125,9 @@ def whole_message(properties: Properties, body: bytes) -> Mapping[str, object]:
     """The message for exchanges of a program's own types, which may route by any part of it."""
     given = {name: value for name in ROUTABLE_PROPERTIES if (value := getattr(properties, name)) is not None}
     return {"headers": properties.headers or {}, "properties": given, "body": body}
+
+
+def copies(raw: bytes) -> tuple[str, ...]:
+    """The keys in the header CC of these encoded properties; none where it is not an array."""
+    found = header(raw, b"CC")
+    return cc_keys({"CC": found}) if isinstance(found, list) else ()

@@ -4,9 +4,12 @@ A letter for a few queues is published at once, by the call that makes it. These
 
 - a letter that dies while another is published: so a chain of queues takes no stack, however long it is;
 - a letter for many queues;
+- a letter whose headers and route are not known yet, which takes time: they are worked out in its turn (`open`);
 - any letter while others wait: letters of one queue arrive in the order in which they died.
 
-The outermost call publishes what waits, up to INLINE publications in a batch; a work does the rest in slices. A letter
+The outermost call publishes what waits, up to INLINE publications or one slice of time in a batch; a work does the rest
+in slices. So whoever makes letters, and however many of them in one step, keeps nobody waiting; a work that makes more
+of them than are published waits (`hold_back`). A letter
 has the number of the batch that caused it, and so have the letters that die on its way: the batch may say that its
 publications are safe once all letters with its number are (`Batch`).
 
@@ -21,24 +24,31 @@ from typing import Final
 
 from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
-from harebell.broker.slices import Slices, Work
+from harebell.broker.slices import SLICE, Slices, Work
 
 __all__ = ["Letter", "Letters"]
 
 QUEUES_AT_ONCE: Final = 8  # of a letter that is published by the call that makes it
 INLINE: Final = 512  # publications from the line in a batch, before the rest waits for slices
 QUEUES_PER_STEP: Final = 8
+UNOPENED: Final = -1
 CROWD: Final = 1024  # letters in the line, above which works that make more of them wait until it is empty
 
 
 class Letter:
-    """A letter in the line. `left` is the number of sinks that lack it, `number` that of its batch."""
+    """A letter in the line. `left` is the number of sinks that lack it (negative: `open` has to find them).
+
+    `number` is that of its batch.
+    """
 
     __slots__ = ("_message", "_sinks", "left", "number")
 
-    def __init__(self, message: Message, sinks: Sequence[Sink]) -> None:
-        self._message, self._sinks = message, sinks
-        self.left, self.number = len(sinks), 0
+    def __init__(self, message: Message, sinks: Sequence[Sink] | None) -> None:
+        self._message, self._sinks = message, sinks or ()
+        self.left, self.number = UNOPENED if sinks is None else len(sinks), 0
+
+    def open(self) -> None:
+        """Work out what is published, and to whom, and how many sinks are `left`: at its turn."""
 
     def publish(self, count: int) -> None:
         """Publish to so many more sinks; the caller counts `left` down."""
@@ -62,8 +72,8 @@ class Letters:
     """
 
     __slots__ = (
-        "_held_back", "_line", "_outstanding", "_published", "_relieve", "_slices", "_working", "current", "free",
-        "inline", "opened",
+        "_end", "_held_back", "_line", "_outstanding", "_published", "_relieve", "_slices", "_working", "current",
+        "free", "inline", "opened",
     )  # fmt: skip
 
     def __init__(self, slices: Slices, relieve: Callable[[], None], published: Callable[[int], None]) -> None:
@@ -72,6 +82,7 @@ class Letters:
         self._outstanding: dict[int, int] = {}  # letters by number, the lowest number first
         self._held_back: list[Callable[[], None]] = []  # continue the works that wait
         self._working = False
+        self._end = 0.0  # of the time that the current batch has for the line; 0: it has not begun
         self.free = True
         self.opened, self.current, self.inline = 1, 0, INLINE
 
@@ -80,10 +91,32 @@ class Letters:
         """Whether letters of the current batch are in the line."""
         return not self.free and self.opened in self._outstanding
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so many wait that whoever makes letters has to wait until the line is empty."""
+        return len(self._line) > CROWD
+
     def hold_back(self) -> None:
-        """Let the work that runs now, and makes letters, wait after its next yield if the line is long."""
+        """Let the work that runs now, and makes letters, wait after its next yield if the line is long.
+
+        `put` does so; a work that may run while a letter is published does it itself.
+        """
         if len(self._line) > CROWD:
-            self._slices.wait(self._held_back.append)
+            self.wait()
+
+    def wait(self) -> None:
+        """Let the work that runs now wait after its next yield until the line is empty."""
+        self._slices.wait(self._when_empty)
+
+    def _when_empty(self, go_on: Callable[[], None]) -> None:
+        if self.free:
+            go_on()
+        else:
+            self._held_back.append(go_on)
+
+    def renew(self) -> None:
+        """Begin the next batch's part of the line."""
+        self.inline, self._end = INLINE, 0.0
 
     def send(self, message: Message, sinks: Sequence[Sink]) -> None:
         """Publish a letter to its sinks: at once, or in its turn."""
@@ -105,6 +138,8 @@ class Letters:
         if self.free:
             self.free = False
             self._go_on()
+        elif not self.current:
+            self.hold_back()
 
     def close(self) -> bool:
         """Begin the next batch, if letters of this one wait. Returns whether they do."""
@@ -117,11 +152,16 @@ class Letters:
         """Publish what waits, the rest in slices: the outermost publication is done."""
         line = self._line
         try:
-            while line and self.inline > 0:
-                self._step()
+            if line and self.inline > 0:
+                stopwatch = self._slices.stopwatch
+                self._end = self._end or stopwatch() + SLICE
+                while line and self.inline > 0:
+                    self._step()
+                    if stopwatch() >= self._end:
+                        self.inline = 0
         finally:
             if not line:
-                self.free = True
+                self._emptied()
             elif not self._working:
                 self._working = True
                 self._slices.later(self._work())
@@ -135,18 +175,25 @@ class Letters:
                 self._slices.later(self._work())  # the other letters go on
                 raise
             yield
-        self._working, self.free = False, True
-        held_back, self._held_back = self._held_back, []
-        for go_on in held_back:
-            go_on()
+        self._working = False
+        self._emptied()
+
+    def _emptied(self) -> None:
+        self.free = True
+        if self._held_back:
+            held_back, self._held_back = self._held_back, []
+            for go_on in held_back:
+                go_on()
 
     def _step(self) -> None:
         """Publish the first letter to some of its sinks."""
         letter, done = self._line.popleft(), True
-        count = min(QUEUES_PER_STEP, letter.left)
-        self.inline -= max(1, count)
         self.current = letter.number
         try:
+            if letter.left < 0:
+                letter.open()
+            count = min(QUEUES_PER_STEP, letter.left)
+            self.inline -= max(1, count)
             letter.publish(count)
             letter.left -= count
             done = letter.left <= 0

@@ -590,7 +590,7 @@ class VirtualHost:
         It may tell of a client's headers or arguments, which fill a frame by themselves: then its longest headers are
         left out.
         """
-        route = route_message(self.router, exchange, (routing_key,), properties, lambda: body, lenient=True)
+        route = route_message(self.router, exchange, (routing_key,), lambda: properties, lambda: body, lenient=True)
         sinks = (*self.receivers(route.queues), *self.exchange_sinks(route, (routing_key,)))
         if not sinks:
             return

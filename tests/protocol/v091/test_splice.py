@@ -14,9 +14,13 @@ from harebell.protocol.v091.splice import (
     STREAM_OFFSET,
     LongHeader,
     append_headers,
+    header,
     header_frame_size,
     replace_properties,
     replace_reply_to,
+    take_headers,
+    with_headers as spliced_headers,
+    without_expiration,
 )
 from tests.protocol.v091.strategies import properties, tables
 
@@ -129,3 +133,27 @@ def test_whether_a_number_may_be_there() -> None:
     assert number.may_be_in(encode_content(1, Properties(headers={"n": 1}), b"", 0))
     frames = encode_content(1, Properties(headers={"n": 1}), b"body", 0)
     assert frames[header_frame_size(frames) :] == encode_frame(3, 1, b"body")
+
+
+@given(properties, st.data())
+def test_headers_are_taken_and_read_as_if_all_were_decoded(before: Properties, data: st.DataObject) -> None:
+    headers = before.headers or {}
+    names = data.draw(st.frozensets(st.sampled_from([*headers, "missing"])))
+    raw = before.encode()
+    taken, others = take_headers(raw, frozenset(write_shortstr(name, "")[1:] for name in names))
+    expected = Properties.decode(raw, 0)
+    decoded_headers = expected.headers or {}
+    assert taken == {name: value for name, value in decoded_headers.items() if name in names}
+    assert write_table(taken)[4:] == write_table({name: decoded_headers[name] for name in taken})[4:]
+    for name in names:
+        assert header(raw, write_shortstr(name, "")[1:]) == decoded_headers.get(name)
+    expected.headers = {name: value for name, value in decoded_headers.items() if name not in names}
+    expected.expiration = None
+    assert without_expiration(spliced_headers(raw, others)) == expected.encode()
+
+
+def test_the_last_of_two_headers_with_one_name_counts() -> None:
+    entries = b"\1aI\0\0\0\1\1bV\1aI\0\0\0\2"
+    raw = b"\x20\0" + len(entries).to_bytes(4, "big") + entries
+    assert header(raw, b"a") == 2
+    assert take_headers(raw, frozenset({b"a"})) == ({"a": 2}, b"\1bV")

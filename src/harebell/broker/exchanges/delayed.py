@@ -242,7 +242,13 @@ class Delays:
             message.address, content, message.keys, message.bcc, died=message.died, ttl=message.ttl
         )
         route = route_message(
-            vhost.router, self._exchange, entry.keys, properties, lambda: source.body, released=True, lenient=True
+            vhost.router,
+            self._exchange,
+            entry.keys,
+            lambda: properties,
+            lambda: source.body,
+            released=True,
+            lenient=True,
         )
         queues = vhost.receivers(route.queues)
         if released.ttl is not None:

@@ -49,7 +49,7 @@ def publishing(
     headers = dict(properties.headers or {})
     ttl, copies = check_publication(access, exchange, routing_key, properties, len(body), max_size=max_size)
     keys = (routing_key, *copies)
-    route = route_message(vhost.router, exchange, keys, properties, lambda: body)
+    route = route_message(vhost.router, exchange, keys, lambda: properties, lambda: body)
     hidden = bcc_keys(headers)
     if "BCC" in headers:
         properties.headers = {name: value for name, value in headers.items() if name != "BCC"}

@@ -208,7 +208,7 @@ class ClassicQueue(Queue):
         """Move the messages into this backlog."""
         self.backlog = backlog
         self._use(backlog)
-        self.expiry = Expiry(backlog, self.timers, self.drop, self.batch.slices.stopwatch)
+        self.expiry = Expiry(backlog, self.timers, self.drop, self.batch)
         backlog.journal = self.journal
         self._plain = False
 

@@ -9,7 +9,8 @@ a queue refuses it because it is full. Queues that have it are not tried again. 
 deleting the queue does. All of that is what RabbitMQ's quorum queues do.
 
 Messages of one address that die in the same second for the same reason get the same headers and the same route, unless
-their own headers decide: then headers and route are computed once (`Obituary`), and the bytes are spliced into each.
+their own headers decide: then headers and route are computed once (`Obituary`). The bytes are spliced into each, whose
+other headers are neither decoded nor written again.
 
 `harebell.routing.dead_letter` makes the headers of a letter.
 """
@@ -19,22 +20,28 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol, cast
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, Receiver, Sink, route_message
+from harebell.broker.forwarding import Forwarding, Receiver, copies, route_message
 from harebell.broker.letters import Letter
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.slices import Work
 from harebell.broker.timers import Timer, Timers
-from harebell.errors import LocalProtocolError
 from harebell.protocol.v091 import Content, FieldValue
 from harebell.protocol.v091.fields import write_table
 from harebell.protocol.v091.property_flags import EXPIRATION, HEADERS
-from harebell.protocol.v091.splice import append_headers, replace_properties
-from harebell.routing import Reason, Route, cc_keys, dead_letter_headers, dead_letter_keys, without_cycles
+from harebell.protocol.v091.splice import (
+    append_headers,
+    header_frame_size,
+    replace_raw_properties,
+    take_headers,
+    with_headers,
+    without_expiration,
+)  # fmt: skip
+from harebell.routing import Reason, Route, dead_letter_headers, dead_letter_keys, without_cycles
 from harebell.routing.settings import QueueSettings
 
 __all__ = ["RETRY_MS", "DeadLetters", "Obituary", "dead_letter"]
@@ -43,6 +50,10 @@ log = logging.getLogger("harebell.broker.dead_letters")
 
 RETRY_MS: Final = 5_000
 LETTERS_PER_STEP: Final = 32  # that are tried again
+SHORT: Final = 4096  # bytes of headers of a letter that is sent at once
+_REWRITTEN: Final = frozenset({b"BCC", b"x-death"}) | {
+    f"x-{which}-death-{what}".encode() for which in ("first", "last") for what in ("reason", "queue", "exchange")
+}  # headers
 REST: Final = 20  # so many times as long as one trial of all took, the next one waits at least
 
 
@@ -77,55 +88,81 @@ class _Letter:
 
 
 def dead_letter(queue: DyingQueue, message: Message, reason: Reason) -> None:
-    """Publish the message again through its queue's dead-letter exchange; it is dropped when it reaches no queue."""
-    letter = _address(queue, message, reason, int(time.time()))
-    if letter is not None:
-        sinks: Sequence[Sink] = letter.queues
-        if letter.route.delayed or letter.route.remembered:
-            sinks = (*sinks, *queue.vhost.exchange_sinks(letter.route, letter.keys))
-        queue.batch.letters.send(letter.message, sinks)
+    """Publish the message again through its queue's dead-letter exchange; it is dropped when it reaches no queue.
+
+    At once, if its headers are short and those of the letter are known; else in its turn in the line of letters.
+    """
+    obituary, died = queue.obituary, int(time.time())
+    if (
+        obituary is not None
+        and (queues := obituary.queues) is not None
+        and obituary.fits(queue, queue.settings, message, reason, died)
+        and header_frame_size(message.content.frames) <= SHORT
+        and _is_simple(message)
+    ):
+        if queues:
+            queue.batch.letters.send(obituary.letter(message).message, queues)
+        return
+    queue.batch.letters.put(_Dying(queue, message, reason, died))
 
 
-def _address(queue: DyingQueue, message: Message, reason: Reason, died: int) -> _Letter | None:
+class _Dying(Letter):
+    """A message that has died, in the line of letters: what the letter is and where it goes is found in its turn."""
+
+    __slots__ = ("_died", "_queue", "_reason", "_settings")
+
+    def __init__(self, queue: DyingQueue, message: Message, reason: Reason, died: int) -> None:
+        super().__init__(message, None)
+        self._queue, self._settings, self._reason, self._died = queue, queue.settings, reason, died
+
+    def open(self) -> None:
+        queue = self._queue
+        letter = _address(queue, self._settings, self._message, self._reason, self._died)
+        self.left = 0
+        if letter is not None:
+            self._message, self._sinks = letter.message, letter.queues
+            if letter.route.delayed or letter.route.remembered:
+                self._sinks = (*letter.queues, *queue.vhost.exchange_sinks(letter.route, letter.keys))
+            self.left = len(self._sinks)
+
+
+def _address(queue: DyingQueue, settings: QueueSettings, message: Message, reason: Reason, died: int) -> _Letter | None:
     """The letter and its route now; None when there is no dead-letter exchange, or no queue is bound."""
-    vhost, settings = queue.vhost, queue.settings
-    exchange = settings.dead_letter_exchange
+    vhost, exchange = queue.vhost, settings.dead_letter_exchange
     if exchange is None or not vhost.router.has_exchange(exchange):
         return None
     if _is_simple(message):
         obituary = queue.obituary
-        if obituary is None or not obituary.fits(queue, message, reason, died):
-            obituary = queue.obituary = Obituary(queue, exchange, message, reason, died)
+        if obituary is None or not obituary.fits(queue, settings, message, reason, died):
+            obituary = queue.obituary = Obituary(queue, settings, exchange, message, reason, died)
         if obituary.queues is not None:
             return obituary.letter(message) if obituary.queues else None
-    properties = message.content.decode_properties()
-    headers = properties.headers or {}
-    keys = message.keys or (message.address.routing_key, *cc_keys(headers))
+    source = message.content
+    expiration = source.expiration
+    raw = source.raw_properties
+    keys = message.keys or (message.address.routing_key, *copies(raw))
+    before, others = take_headers(raw, _REWRITTEN)
     after = dead_letter_headers(
-        headers,
+        before,
         queue=queue.name,
         reason=reason,
         exchange=message.address.exchange,
         routing_keys=keys,
         time=died,
-        expiration=properties.expiration,
+        expiration=None if expiration is None else expiration.decode("utf-8", "surrogateescape"),
         bcc=message.bcc,
         died_before=message.died,
     )
-    properties.headers = cast("dict[str, FieldValue]", after)
-    properties.expiration = None
+    entries = others + write_table(cast("dict[str, FieldValue]", after))[4:]
+    frames = replace_raw_properties(source.frames, with_headers(without_expiration(raw), entries))
+    content = Content(source.channel, source.method, frames, source.body_size)
     routing_keys = dead_letter_keys(settings.dead_letter_routing_key, keys)
-    route = route_message(vhost.router, exchange, routing_keys, properties, lambda: message.content.body, lenient=True)
+    route = route_message(
+        vhost.router, exchange, routing_keys, content.decode_properties, lambda: content.body, lenient=True
+    )
     queues = vhost.receivers(without_cycles(reason, after, route.queues))
     if not queues and not route.delayed and not route.remembered:
         return None
-    source = message.content
-    try:
-        frames = replace_properties(source.frames, properties)
-    except LocalProtocolError as error:  # its headers fill a frame already: the letter goes without the new ones
-        log.warning("%s: dead letter without x-death: %s", queue, error)
-        frames = source.frames
-    content = Content(source.channel, source.method, frames, source.body_size)
     bcc = message.bcc if settings.dead_letter_routing_key is None else ()
     marked = MarkedMessage(Address(exchange, routing_keys[0]), content, routing_keys, bcc, died=True)
     return _Letter(marked, routing_keys, route, queues)
@@ -154,8 +191,16 @@ class Obituary:
         "_address", "_died", "_entries", "_from", "_keys", "_reason", "_route", "_settings", "_version", "queues",
     )  # fmt: skip
 
-    def __init__(self, queue: DyingQueue, exchange: str, message: Message, reason: Reason, died: int) -> None:
-        router, settings = queue.vhost.router, queue.settings
+    def __init__(
+        self,
+        queue: DyingQueue,
+        settings: QueueSettings,
+        exchange: str,
+        message: Message,
+        reason: Reason,
+        died: int,
+    ) -> None:
+        router = queue.vhost.router
         self._from, self._reason, self._died = message.address, reason, died
         self._version, self._settings = router.version, settings
         keys = (message.address.routing_key,)
@@ -177,13 +222,13 @@ class Obituary:
             names = without_cycles(reason, after, self._route.queues)
             self.queues = queue.vhost.receivers(names)
 
-    def fits(self, queue: DyingQueue, message: Message, reason: Reason, died: int) -> bool:
+    def fits(self, queue: DyingQueue, settings: QueueSettings, message: Message, reason: Reason, died: int) -> bool:
         """Whether this obituary is for such a message."""
         return (
             self._from is message.address
             and self._died == died
             and self._reason == reason
-            and self._settings is queue.settings
+            and self._settings is settings
             and self._version == queue.vhost.router.version
         )
 
@@ -274,6 +319,10 @@ class DeadLetters:
                 yield
                 if self._queue.deleted:
                     break
+        letters = self._queue.batch.letters
+        if not letters.free:
+            letters.wait()  # what the trial takes counts, and which letters find no place
+            yield
         self._trying_again, anew = False, self._tries_anew
         self._tries_anew = False
         if self._queue.deleted:
@@ -303,15 +352,16 @@ class DeadLetters:
         self._retry = timers.at(timers.now() + milliseconds, self.try_again)
 
     def _send(self, entry: _Waiting) -> None:
-        """Publish the letter to the queues that lack it, or put it into the line of letters.
+        """Put the letter into the line of letters, to publish it to the queues that lack it.
 
         It is done when all have it, and stored queues have it on disk.
         """
-        letter = _address(self._queue, entry.message, entry.reason, entry.died)
-        if letter is None:
-            return
         entry.sending = True
-        self._queue.batch.letters.put(_Sending(self, entry, letter))
+        self._queue.batch.letters.put(_Sending(self, entry))
+
+    def address(self, entry: _Waiting) -> _Letter | None:
+        """The letter and its route now; None when it finds no exchange or no queue."""
+        return _address(self._queue, self._queue.settings, entry.message, entry.reason, entry.died)
 
     def publish(self, entry: _Waiting, letter: _Letter, queue: Receiver) -> bool:
         """Publish a letter to one of its queues. Returns whether the queue took it."""
@@ -323,9 +373,12 @@ class DeadLetters:
             queue.when_durable(partial(self._synced, entry))
         return True
 
-    def sent(self, entry: _Waiting, letter: _Letter, all_took_it: bool) -> None:
-        """Act on the last publication of a letter."""
+    def sent(self, entry: _Waiting, letter: _Letter | None, all_took_it: bool) -> None:
+        """Act on the last publication of a letter; None: it finds no place."""
         entry.sending = False
+        if letter is None:
+            self._check(entry)
+            return
         if not entry.kept:
             entry.kept = True
             for sink in self._queue.vhost.exchange_sinks(letter.route, letter.keys):
@@ -358,16 +411,25 @@ class _Sending(Letter):
 
     __slots__ = ("_all_took_it", "_entry", "_letter", "_owner", "_queues")
 
-    def __init__(self, owner: DeadLetters, entry: _Waiting, letter: _Letter) -> None:
-        self._queues = [queue for queue in letter.queues if queue.name not in entry.taken]
-        super().__init__(letter.message, self._queues)
-        self._owner, self._entry, self._letter = owner, entry, letter
+    def __init__(self, owner: DeadLetters, entry: _Waiting) -> None:
+        super().__init__(entry.message, None)
+        self._owner, self._entry = owner, entry
+        self._letter: _Letter | None = None
+        self._queues: list[Receiver] = []
         self._all_took_it = True
 
+    def open(self) -> None:
+        letter, entry = self._owner.address(self._entry), self._entry
+        if letter is not None:
+            self._queues = [queue for queue in letter.queues if queue.name not in entry.taken]
+        self._letter, self.left = letter, len(self._queues)
+
     def publish(self, count: int) -> None:
-        at = len(self._queues) - self.left
+        letter, at = self._letter, len(self._queues) - self.left
+        if letter is None:
+            return
         for queue in self._queues[at : at + count]:
-            if not self._owner.publish(self._entry, self._letter, queue):
+            if not self._owner.publish(self._entry, letter, queue):
                 self._all_took_it = False
 
     def end(self) -> None:

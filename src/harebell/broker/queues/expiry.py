@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from harebell.broker.batch import Batch
 from harebell.broker.message import Held
 from harebell.broker.queues.contents.backlog import Backlog
 from harebell.broker.slices import SLICE
@@ -25,13 +26,12 @@ NEVER: Final = 1 << 62
 class Expiry:
     """The timer of a queue's deadlines. `next` is its time; `drop` removes an expired message from the queue."""
 
-    __slots__ = ("_backlog", "_drop", "_stopwatch", "_timer", "_timers", "next")
+    __slots__ = ("_backlog", "_batch", "_drop", "_stopwatch", "_timer", "_timers", "next")
 
-    def __init__(
-        self, backlog: Backlog, timers: Timers, drop: Callable[[Held, Reason], None], stopwatch: Callable[[], float]
-    ) -> None:
+    def __init__(self, backlog: Backlog, timers: Timers, drop: Callable[[Held, Reason], None], batch: Batch) -> None:
         self.next = NEVER
-        self._backlog, self._timers, self._drop, self._stopwatch = backlog, timers, drop, stopwatch
+        self._backlog, self._timers, self._drop, self._batch = backlog, timers, drop, batch
+        self._stopwatch = batch.slices.stopwatch
         self._timer: Timer | None = None
 
     def arm(self, soonest: int = 0) -> None:
@@ -46,14 +46,14 @@ class Expiry:
     def drop_expired(self) -> bool:
         """Drop expired messages, even where the timer is late, but one share at most. Returns whether none is left.
 
-        A share is SHARE messages, or as many as one slice holds: a dead letter may have many queues.
+        A share is SHARE messages, or as many as one slice holds, or few where very many dead letters wait.
         """
         backlog = self._backlog
         if backlog.next_deadline:
             end = self._stopwatch() + SLICE
             for count, held in enumerate(backlog.expired(self._timers.now()), 1):
                 self._drop(held, "expired")
-                if count == SHARE or (count % LOOK == 0 and self._stopwatch() > end):
+                if count == SHARE or (count % LOOK == 0 and (self._stopwatch() > end or self._batch.letters.crowded)):
                     return not 0 < backlog.next_deadline <= self._timers.now()
         return True
 

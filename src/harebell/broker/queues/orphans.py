@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, route_message
+from harebell.broker.forwarding import Forwarding, copies, route_message
+from harebell.broker.letters import Letter
 from harebell.broker.message import Message
 from harebell.broker.queues.contents.plain import Contents
 from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.journal import Journal
-from harebell.routing import cc_keys
 from harebell.routing.settings import QueueSettings
 
 __all__ = ["reroute", "rerouting"]
@@ -54,17 +54,34 @@ class FullQueue(EndingQueue, Protocol):
 
 def reroute(queue: EndingQueue, message: Message) -> None:
     """Publish a message to the alternate exchange; it is dropped when it reaches no queue, or there is no exchange."""
-    exchange, vhost = queue.settings.orphan_exchange, queue.vhost
-    if exchange is None or not vhost.router.has_exchange(exchange):
-        return
-    properties = message.content.decode_properties()
-    keys = message.keys or (message.address.routing_key, *cc_keys(properties.headers or {}))
-    route = route_message(vhost.router, exchange, keys, properties, lambda: message.content.body, lenient=True)
-    queues = vhost.receivers([name for name in route.queues if name != queue.name])
-    if message.ttl is not None:
-        for each in queues:
-            each.enrich()
-    queue.batch.letters.send(message, (*queues, *vhost.exchange_sinks(route, keys)))
+    queue.batch.letters.put(_Orphan(queue, message))
+
+
+class _Orphan(Letter):
+    """A message on its way to the alternate exchange, in the line of letters: its route is found in its turn."""
+
+    __slots__ = ("_exchange", "_queue")
+
+    def __init__(self, queue: EndingQueue, message: Message) -> None:
+        super().__init__(message, None)
+        self._queue, self._exchange = queue, queue.settings.orphan_exchange
+
+    def open(self) -> None:
+        exchange, vhost, message, name = self._exchange, self._queue.vhost, self._message, self._queue.name
+        self.left = 0
+        if exchange is None or not vhost.router.has_exchange(exchange):
+            return
+        keys = message.keys or (message.address.routing_key, *copies(message.content.raw_properties))
+        content = message.content
+        route = route_message(
+            vhost.router, exchange, keys, content.decode_properties, lambda: content.body, lenient=True
+        )
+        queues = vhost.receivers([each for each in route.queues if each != name])
+        if message.ttl is not None:
+            for queue in queues:
+                queue.enrich()
+        self._sinks = (*queues, *vhost.exchange_sinks(route, keys))
+        self.left = len(self._sinks)
 
 
 def rerouting(queue: FullQueue) -> Work:

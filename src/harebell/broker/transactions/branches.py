@@ -433,5 +433,5 @@ def _routed(vhost: Home, message: Message) -> tuple[Sink, ...]:
     exchange = message.address.exchange
     if not vhost.router.has_exchange(exchange):
         return ()
-    route = route_message(vhost.router, exchange, keys, properties, lambda: message.content.body, lenient=True)
+    route = route_message(vhost.router, exchange, keys, lambda: properties, lambda: message.content.body, lenient=True)
     return (*vhost.receivers(route.queues), *vhost.exchange_sinks(route, keys))

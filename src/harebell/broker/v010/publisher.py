@@ -477,7 +477,7 @@ class Publisher:
         if target.per_message:
             keys = (target.address.routing_key,)
             properties, _ = properties_of(content)
-            route = route_message(vhost.router, target.address.exchange, keys, properties, lambda: content.body)
+            route = route_message(vhost.router, target.address.exchange, keys, lambda: properties, lambda: content.body)
             if route.effort:
                 self._session.spend(route.effort)
             queues = (*target.direct, *vhost.receivers(route.queues))

@@ -430,7 +430,7 @@ class Publisher:
 
     def _route(self, target: Target, keys: tuple[str, ...], properties: Properties, content: Content) -> Route:
         router = self._connection.vhost.router
-        route = route_message(router, target.address.exchange, keys, properties, lambda: content.body)
+        route = route_message(router, target.address.exchange, keys, lambda: properties, lambda: content.body)
         self._effort += route.effort
         return route
 

@@ -316,8 +316,11 @@ def skip_table(data: bytes, at: int, depth: int = 0, named: bool = True) -> int:
 def skip_value(data: bytes, at: int) -> int:
     """The end of the value whose type letter is at `at`, in a table that `skip_table` has checked."""
     letter = data[at]
-    if letter == 0x53 or letter == 0x78:  # S, x
+    if letter == 0x53 or letter == 0x78 or letter == 0x46 or letter == 0x41:  # S, x, F, A
         return at + 5 + int(_I.unpack_from(data, at + 1)[0])
-    if letter == 0x46 or letter == 0x41:  # F, A
-        return skip_table(data, at + 1, 1, letter == 0x46)
     return at + 1 + _WIDTHS[letter]
+
+
+def read_value(data: bytes, at: int) -> FieldValue:
+    """The value whose type letter is at `at`, in a table that `skip_table` has checked."""
+    return _read_value(data, at, 0)[0]

@@ -3,7 +3,8 @@
 A stream queue adds its offset to every message, a queue adds the delivery count to a redelivery and the deaths to a
 dead letter. Decoding and encoding all headers for that would cost more than everything else a queue does, so these
 functions splice the encoded entries into the header frame. A shovel takes offset and delivery count out again before it
-publishes the message to another broker. `replace_reply_to` changes the reply_to of a request in the same way.
+publishes the message to another broker. `replace_reply_to` changes the reply_to of a request in the same way, and
+`header` reads one entry alone.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from typing import Final
 
 from harebell.protocol.v091.codec import FRAME_OVERHEAD, encode_properties
 from harebell.protocol.v091.content import FLAGS_AT, HEADER_FIXED
-from harebell.protocol.v091.fields import skip_value
+from harebell.protocol.v091.fields import FieldValue, Table, read_table, read_value, skip_value
 from harebell.protocol.v091.methods import Properties
-from harebell.protocol.v091.property_flags import HEADERS, REPLY_TO, headers_at, reply_to_at
+from harebell.protocol.v091.property_flags import (
+    EXPIRATION,
+    HEADERS,
+    REPLY_TO,
+    expiration_at,
+    headers_at,
+    reply_to_at,
+)  # fmt: skip
 
 __all__ = [
     "DELIVERY_COUNT",
@@ -23,13 +31,17 @@ __all__ = [
     "STREAM_OFFSET",
     "LongHeader",
     "append_headers",
+    "header",
     "header_frame_size",
     "replace_properties",
     "replace_raw_properties",
     "replace_reply_to",
+    "take_headers",
+    "with_headers",
+    "without_expiration",
 ]
 
-_HEADERS, _REPLY_TO = HEADERS >> 8, REPLY_TO >> 8  # in the first octet of the flags
+_HEADERS, _REPLY_TO, _EXPIRATION = HEADERS >> 8, REPLY_TO >> 8, EXPIRATION >> 8  # in the first octet of the flags
 _LENGTH: Final = Struct(">I")
 _WITH_HEADERS: Final = [bytes((flags | _HEADERS,)) for flags in range(256)]  # by the first octet of the flags
 
@@ -117,6 +129,66 @@ def replace_reply_to(frames: bytes, old: bytes, new: bytes) -> bytes | None:
         return None
     size = _LENGTH.pack(_LENGTH.unpack_from(frames, 3)[0] + len(new) - len(old))
     return b"".join((frames[:3], size, frames[7:at], new, frames[at + len(old) :]))
+
+
+def header(properties: bytes, name: bytes) -> FieldValue:
+    """The header with this name in the properties (flags and values, well formed); None where it is missing.
+
+    Of a name that is there twice the last one counts, as where all headers are decoded.
+    """
+    found = None
+    if properties[0] & _HEADERS and name in properties:
+        start = headers_at(properties, 0)
+        at = start + 4
+        end = at + _LENGTH.unpack_from(properties, start)[0]
+        while at < end:
+            key = at
+            at += 1 + properties[at]
+            if at - key - 1 == len(name) and properties.startswith(name, key + 1):
+                found = read_value(properties, at)
+            at = skip_value(properties, at)
+    return found
+
+
+def take_headers(properties: bytes, names: frozenset[bytes]) -> tuple[Table, bytes]:
+    """The headers with these names, and the encoded entries of all others (the properties are well formed)."""
+    if not properties[0] & _HEADERS:
+        return {}, b""
+    start = headers_at(properties, 0)
+    at = kept = start + 4
+    end = at + _LENGTH.unpack_from(properties, start)[0]
+    if not any(name in properties for name in names):
+        return {}, properties[at:end]
+    taken, others = [], []
+    while at < end:
+        key = at
+        at += 1 + properties[at]
+        name = properties[key + 1 : at]
+        at = skip_value(properties, at)
+        if name in names:
+            taken.append(properties[key:at])
+            others.append(properties[kept:key])
+            kept = at
+    others.append(properties[kept:end])
+    entries = b"".join(taken)
+    return read_table(_LENGTH.pack(len(entries)) + entries, 0)[0], b"".join(others)
+
+
+def with_headers(properties: bytes, entries: bytes) -> bytes:
+    """The properties (flags and values, well formed) with these encoded entries as their headers."""
+    at = headers_at(properties, 0)
+    end = at + 4 + _LENGTH.unpack_from(properties, at)[0] if properties[0] & _HEADERS else at
+    flags = _WITH_HEADERS[properties[0]]
+    return b"".join((flags, properties[1:at], _LENGTH.pack(len(entries)), entries, properties[end:]))
+
+
+def without_expiration(properties: bytes) -> bytes:
+    """The properties (flags and values, well formed) without an expiration."""
+    if not properties[0] & _EXPIRATION:
+        return properties
+    at = expiration_at(properties, 0)
+    flags = bytes((properties[0] & ~_EXPIRATION,))
+    return flags + properties[1:at] + properties[at + 1 + properties[at] :]
 
 
 def append_headers(frames: bytes, entries: bytes) -> bytes:
