@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import harebell
+from harebell.broker import Broker
+from harebell.client.channel import Channel
+from harebell.client.connection import Connection
+from harebell.client.messages import Message
 from harebell.client.recovery.recorded_topology import Topology, described
 from harebell.protocol.v091 import Method, methods as m
+from tests.fixtures.profiles import scaled
 
 
 def topology(*requests: Method, scope: str = "all") -> Topology:
@@ -120,3 +135,110 @@ def test_a_renamed_queue_is_found_under_the_name_the_program_knows() -> None:
     assert made.translated(m.QueueBind("q", "x")) == m.QueueBind("q", "x")
     made.record(m.QueueDelete("amq.gen-1"), m.QueueDeleteOk())
     assert (made.queues, made.renamed, made.server_named) == ({}, {}, set())
+
+
+Round = Callable[[Connection, Channel, str], Coroutine[Any, Any, object]]
+PAIRS: dict[str, Round] = {}
+
+
+def pair(function: Round) -> None:
+    PAIRS[function.__name__] = function
+
+
+@pair
+async def bind_and_unbind(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.queue_bind("kept", "amq.topic", name)
+    await channel.queue_unbind("kept", "amq.topic", name)
+
+
+@pair
+async def declare_and_delete_a_queue_with_a_binding(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.queue_declare(name)
+    await channel.queue_bind(name, "amq.topic", name)
+    await channel.queue_delete(name)
+
+
+@pair
+async def declare_and_delete_a_server_named_queue(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.queue_delete((await channel.queue_declare("", exclusive=True)).name)
+
+
+@pair
+async def an_auto_delete_queue_and_its_consumer(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.queue_declare(name, auto_delete=True)
+    async with channel.consume(name):
+        pass
+
+
+@pair
+async def declare_and_delete_an_exchange(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.exchange_declare(name, "fanout")
+    await channel.exchange_bind(name, "amq.topic", name)
+    await channel.exchange_delete(name)
+
+
+@pair
+async def bind_and_unbind_an_auto_delete_exchange(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.exchange_declare(name, "fanout", auto_delete=True)
+    await channel.queue_bind("kept", name, "")
+    await channel.queue_unbind("kept", name, "")
+
+
+@pair
+async def bind_and_unbind_exchanges(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.exchange_bind("amq.fanout", "amq.topic", name)
+    await channel.exchange_unbind("amq.fanout", "amq.topic", name)
+
+
+@pair
+async def open_and_close_a_channel(connection: Connection, channel: Channel, name: str) -> None:
+    async with connection.channel() as another:
+        await another.queue_declare("kept")
+
+
+@pair
+async def publish_and_get(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.publish(Message(name.encode(), message_id=name), "", "kept")
+    delivery = await channel.get("kept")
+    assert delivery is not None
+    delivery.ack()
+
+
+@pair
+async def notify_and_stop(connection: Connection, channel: Channel, name: str) -> None:
+    channel.notify_return(print)()
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("name", PAIRS)
+async def test_what_is_undone_leaves_nothing_behind(name: str) -> None:
+    async with Broker() as broker, harebell.connect(broker.url) as connection, connection.channel() as channel:
+        await channel.queue_declare("kept")
+        await channel.confirm_select()
+
+        async def rounds(count: int) -> int:
+            for n in range(count):
+                await PAIRS[name](connection, channel, f"{name}.{count}.{n}")
+            gc.collect()
+            return items_of(connection)
+
+        few = await rounds(20)
+        assert await rounds(scaled(1000)) - few < 500
+
+
+def items_of(root: object) -> int:
+    """How many items the containers have that the object leads to, the loop, frames and code left out."""
+    seen, left, count = {id(root)}, [root], 0
+    while left:
+        item = left.pop()
+        if isinstance(item, dict | list | set | deque):
+            count += len(item)
+        for other in gc.get_referents(item):
+            foreign = isinstance(other, FOREIGN) or (isinstance(other, dict) and "__spec__" in other)
+            if id(other) not in seen and not foreign:
+                seen.add(id(other))
+                left.append(other)
+    return count
+
+
+FOREIGN = (type, types.ModuleType, types.CodeType, types.FrameType, asyncio.AbstractEventLoop, asyncio.Task)

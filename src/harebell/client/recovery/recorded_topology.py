@@ -15,6 +15,7 @@ No I/O here: `plan` says what to send, `redeclare` sends it.
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import Counter
 from collections.abc import Collection
 from typing import Final, Literal
@@ -89,6 +90,7 @@ class Topology:
     scope     which of them `plan` declares again: "all", "transient" or "none"
     renamed   the present name of each server-named queue that has changed it
     declared_again  the queues that were declared again on the present connection
+    declared_by  the channels that have declared each entity
     given_up  what is no longer declared again because the broker ended a connection over it: to be reported
     """
 
@@ -100,13 +102,25 @@ class Topology:
         self.queues: dict[str, m.QueueDeclare] = {}
         self.server_named: set[str] = set()
         self.binds: dict[Key, Bind] = {}
+        self.declared_by: dict[Key, tuple[weakref.ref[object], ...]] = {}
         self.given_up: list[tuple[str, errors.HarebellError]] = []
         self._consumers: Counter[str] = Counter()
 
     # -- what the program did ----------------------------------------------------------------------------------------
 
-    def record(self, request: m.Method, reply: Reply | None = None) -> Key | None:
-        """The broker has accepted this request. The key of what it has declared."""
+    def record(self, request: m.Method, reply: Reply | None = None, channel: object = None) -> None:
+        """The broker has accepted this request, which the channel has sent."""
+        key = self._record(request, reply)
+        if key is not None and channel is not None:
+            others = [other for other in self.declared_by.get(key, ()) if other() not in (None, channel)]
+            self.declared_by[key] = (*others, weakref.ref(channel))
+
+    def keys_of(self, channel: object) -> set[Key]:
+        """What the channel has declared, and is there."""
+        return {key for key, by in self.declared_by.items() if any(other() is channel for other in by)}
+
+    def _record(self, request: m.Method, reply: Reply | None) -> Key | None:
+        """The key of what the request has declared."""
         match request:
             case m.ExchangeDeclare(passive=False) if request.exchange:
                 self.exchanges[request.exchange] = request
@@ -122,7 +136,7 @@ class Topology:
                 self.binds[_key(request)] = request
                 return _key(request)
             case m.ExchangeUnbind() | m.QueueUnbind():
-                bind = self.binds.pop(_key(request), None)
+                bind = self._pop_bind(_key(request))
                 if bind is not None:
                     self._source_unbound(_ends(bind)[1])
             case m.QueueDelete():
@@ -146,6 +160,7 @@ class Topology:
 
     def forget_queue(self, name: str) -> None:
         self.queues.pop(name, None)
+        self.declared_by.pop((m.QueueDeclare, name, "", "", b""), None)
         self.server_named.discard(name)
         self.renamed.pop(name, None)
         self.declared_again.discard(name)
@@ -153,6 +168,7 @@ class Topology:
 
     def forget_exchange(self, name: str) -> None:
         self.exchanges.pop(name, None)
+        self.declared_by.pop((m.ExchangeDeclare, name, "", "", b""), None)
         keys = [key for key in self.binds if key[2] == name or (key[0] is m.ExchangeBind and key[1] == name)]
         self._forget_binds(keys)
 
@@ -166,12 +182,16 @@ class Topology:
             case m.QueueDeclare():
                 self.forget_queue(request.queue)
             case m.ExchangeBind() | m.QueueBind():
-                self.binds.pop(_key(request), None)
+                self._pop_bind(_key(request))
         self.given_up.append((described(request), error))
+
+    def _pop_bind(self, key: Key) -> Bind | None:
+        self.declared_by.pop(key, None)
+        return self.binds.pop(key, None)
 
     def _forget_binds(self, keys: list[Key]) -> None:
         for key in keys:
-            self.binds.pop(key, None)
+            self._pop_bind(key)
         for source in {key[2] for key in keys}:
             self._source_unbound(source)
 

@@ -12,7 +12,6 @@ gone ends with the broker's error, and a server-named queue is lost with its nam
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -32,7 +31,7 @@ from harebell.client.middleware.hooks import (
     QueueUnbindArgs,
 )
 from harebell.client.middleware.transports import WireChannel, WireConnection
-from harebell.client.recovery.recorded_topology import Key, Topology
+from harebell.client.recovery.recorded_topology import Topology
 from harebell.client.recovery.redeclare import Redeclaration
 from harebell.protocol.v091 import methods as m
 
@@ -44,12 +43,9 @@ class TopologyReplay:
 
     def __init__(self) -> None:
         self.table = Topology()
-        self._declared: weakref.WeakKeyDictionary[HookedChannel, set[Key]] = weakref.WeakKeyDictionary()
 
     def _record(self, channel: HookedChannel, request: m.Method, reply: m.Method | None = None) -> None:
-        key = self.table.record(request, reply)
-        if key is not None:
-            self._declared.setdefault(channel, set()).add(key)
+        self.table.record(request, reply, channel)
 
     # -- what the program did ----------------------------------------------------------------------------------------
 
@@ -130,7 +126,7 @@ class TopologyReplay:
         wire, channel = await call_next(args), args.channel
         if not args.alone or args.attempt > 1:
             return wire
-        keys = self._declared.get(channel, set()) | self.table.with_auto_delete(channel.consuming)
+        keys = self.table.keys_of(channel) | self.table.with_auto_delete(channel.consuming)
         if keys:
             redeclaration = Redeclaration(wire.connection, self.table)
             await redeclaration.run(keys=keys)
