@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from types import CoroutineType, TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 __all__ = ["Opening"]
 
@@ -35,9 +35,9 @@ class Opening(Generic[_T]):
         self._begun = True
         return self._make().__await__()
 
-    def __aenter__(self) -> Coroutine[object, object, _T]:
+    def __aenter__(self) -> CoroutineType[Any, Any, _T]:  # as of a coroutine function, which pyright asks for
         self._begun = True
-        return self._enter()
+        return self._enter()  # type: ignore[return-value]
 
     async def _enter(self) -> _T:
         self._opened = await self._make()

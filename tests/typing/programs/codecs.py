@@ -32,6 +32,11 @@ async def producers(connection: harebell.Connection, publications: list[harebell
     assert_type(orders, harebell.JSON[Order])
     codec_of(orders)
 
+    assert_type(harebell.JSON[Order | None](Order | None), harebell.JSON[Order | None])
+    async with connection.producer(codec=harebell.JSON[Order | str](Order | str)) as either:
+        await either.publish("none")
+        await either.publish(5)  # type: ignore[arg-type]
+
     plain = connection.producer("orders", window=10)
     assert_type(plain, harebell.Producer[harebell.Message | bytes])
     async with plain as producer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Literal, assert_never, assert_type
 
 import harebell
@@ -18,6 +19,9 @@ async def connections() -> None:
         async with connection.channel(timeout=5) as channel:
             assert_type(channel, harebell.Channel)
     assert_type(await harebell.connect(), harebell.Connection)
+    async with AsyncExitStack() as stack:
+        assert_type(await stack.enter_async_context(harebell.connect()), harebell.Connection)
+        assert_type(await stack.enter_async_context(connection.channel()), harebell.Channel)
     assert_type(await connection.channel(), harebell.Channel)
     harebell.connect(["amqp://one/", "amqp://two/"], recovery=harebell.Recovery(harebell.Backoff(0.1, 5)))
     harebell.connect(5672)  # type: ignore[arg-type]

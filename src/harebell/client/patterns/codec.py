@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Callable
+from types import UnionType
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from harebell import errors
@@ -72,7 +73,11 @@ class JSON(Generic[T]):
     @typing.overload
     def __init__(self: JSON[object]) -> None: ...
     @typing.overload
-    def __init__(self, type: type[T]) -> None: ...
+    def __init__(self, type: type[T] | UnionType) -> None: ...  # for type checkers, a union is no class
+    @typing.overload
+    def __init__(
+        self: JSON[Any], type: UnionType
+    ) -> None: ...  # of which type checkers tell nothing: `JSON[A | B](A | B)`
     def __init__(self, type: object = object) -> None:
         self._read: Callable[[bytes], Any] = _plain if type is object or type is Any else reader_of(type)
 
