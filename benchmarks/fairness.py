@@ -314,6 +314,53 @@ def reject_all(peer: Loader, name: str) -> None:
     peer.write(m.BasicNack(0, multiple=True, requeue=False))
 
 
+def long_headers(exchange: str = "") -> Row:
+    """Reject 500 messages with 125 KB of headers, an expiration and a copy, whose dead letters go to one queue."""
+
+    def prepare(port: int, scale: float) -> Work:
+        peer, name, count = Loader(port), unique("headers"), int(500 * scale)
+        dead = f"{name}-dead"
+        peer.declare(dead)
+        if exchange:
+            peer.call(m.QueueBind(dead, exchange, arguments={"x-match": "any", "kind": "order"}), m.QueueBindOk)
+        peer.declare(name, arguments={"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": dead})
+        headers: Table = {"kind": "order", "CC": ["nowhere"], "numbers": list(range(24_000))}
+        properties = Properties(headers=headers, expiration="600000")
+        peer.fill(name, count, properties)
+        peer.take(name, count, properties)
+
+        def work() -> None:
+            peer.write(m.BasicNack(0, multiple=True, requeue=False))
+            peer.wait_count(dead, count)
+            peer.call(m.QueueDelete(name), m.QueueDeleteOk)
+            peer.call(m.QueueDelete(dead), m.QueueDeleteOk)
+            peer.close()
+
+        return work
+
+    return prepare
+
+
+def published(exchange: str, headers: Table) -> Row:
+    """Publish 50 messages with such headers."""
+
+    def prepare(port: int, scale: float) -> Work:
+        peer, name, count = Loader(port), unique("published"), int(50 * scale)
+        peer.declare(name)
+        peer.call(m.QueueBind(name, exchange, name, arguments={"x-match": "any", "kind": "order"}), m.QueueBindOk)
+
+        def work() -> None:
+            peer.confirm(
+                publication(exchange, name, Properties(headers={"kind": "order", **headers}), 10) * count, count
+            )
+            peer.wait_count(name, count)
+            peer.close()
+
+        return work
+
+    return prepare
+
+
 def alternate(port: int, scale: float) -> Work:
     peer, name, count = Loader(port), unique("alternate"), int(MANY * scale)
     bound(peer, name, count)
@@ -537,6 +584,12 @@ ROWS: dict[str, Row] = {
     "lets 1,000 expire, dead-lettered to 1,000 queues each": letters(
         lambda peer, name: None, {"x-message-ttl": 1000}
     ),
+    "nacks 500 with 125 KB of headers, dead-lettered": long_headers(),
+    "nacks 500 with 125 KB of headers, dead-lettered by them": long_headers("amq.headers"),
+    "publishes 50 with 125 KB of headers to a headers exchange": published(
+        "amq.headers", {"numbers": list(range(24_000))}
+    ),
+    "publishes 50 with 20,000 keys in CC": published("amq.direct", {"CC": ["c"] * 20_000}),
     "1,000 delayed messages due at once, for 1,000 queues each": delayed,
     "publishes 20 to an alternate exchange of 10,000 queues": alternate,
     "a single active consumer leaves with 100,000": single_active,

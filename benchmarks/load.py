@@ -206,9 +206,9 @@ class Loader(Peer):
             self.socket.sendall(message * min(per_write, count - start))
         self.wait_count(queue, count)
 
-    def take(self, queue: str, count: int) -> None:
+    def take(self, queue: str, count: int, content: Properties = TRANSIENT) -> None:
         """Consume so many messages, and acknowledge none."""
-        deliver, content = encode_method(1, m.BasicDeliver("taken", 1, False, "", queue)), TRANSIENT
+        deliver = encode_method(1, m.BasicDeliver("taken", 1, False, "", queue))
         missing = len(encode_method(1, m.BasicConsumeOk("taken")))
         missing += count * (len(deliver) + len(encode_content(1, content, b"x" * 10, FRAME_MAX)))
         self.send(1, m.BasicConsume(queue, "taken"))

@@ -184,3 +184,22 @@ def test_input_after_a_costly_publication_waits_for_its_long_work(kit: Kit) -> N
     assert max(seen) <= 1
     finish(kit)
     assert received(kit, f"q{SPREAD - 1}") == [b"%d" % number for number in range(MESSAGES)]
+
+
+@pytest.mark.parametrize("size", [1, 2000])
+@pytest.mark.parametrize("way", ["CC", "headers exchange", "user_id"])
+def test_long_headers_are_decoded_in_turns(kit: Kit, way: str, size: int) -> None:
+    client = kit.client()
+    client.declare()
+    declare(client, "x", "headers")
+    bind(client, "x", x_match="any", kind="order")
+    long: dict[str, Any] = {**HEADERS, "CC" if way == "CC" else "long": ["h"] * size}
+    for number in range(MESSAGES):
+        publish = m.BasicPublish("x" if way == "headers exchange" else "", "q")
+        user = "guest" if way == "user_id" else None
+        client.engine.send_content(1, publish, Properties(headers=long, user_id=user), b"%d" % number)
+    kit.stopwatch.step = 1.0
+    client.connection.take_in(data := client.engine.data_to_send(), 0, len(data))
+    assert client.connection.busy == (size > 1)
+    finish(kit)
+    assert received(kit) == [b"%d" % number for number in range(MESSAGES)]

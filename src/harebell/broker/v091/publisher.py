@@ -53,6 +53,8 @@ _PER_MESSAGE: Final = CORRELATION_ID | MESSAGE_ID | TIMESTAMP  # these differ in
 _UNKNOWN: Final = -1
 MAX_KNOWN: Final = 32  # different harmless properties that a channel remembers
 MAX_KNOWN_SIZE: Final = 512  # bytes of each
+LONG: Final = 1024  # bytes of properties whose decoding counts as operations,
+BYTES: Final = 4  # one for so many
 
 
 _PUBLISH: Final = BasicPublish()
@@ -367,6 +369,9 @@ class Publisher:
 
     def _read_properties(self, target: Target, content: Content) -> tuple[Message, tuple[Sink, ...]]:
         """The message and its queues where properties decide. Raises for invalid properties."""
+        size = header_frame_size(content.frames)
+        if size > LONG:
+            self._connection.spend(size // BYTES)
         properties = content.decode_properties()
         self._check_user(properties)
         ttl = None if properties.expiration is None else milliseconds_of(properties.expiration)
