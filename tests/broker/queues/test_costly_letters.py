@@ -131,7 +131,7 @@ def test_a_crowd_lets_a_work_wait_that_rejects(kit: NodeKit, client: Client, mon
 
     monkeypatch.setattr(letters.Letters, "put", noted)
     monkeypatch.setattr(letters, "CROWD", 4)
-    monkeypatch.setattr(unacked, "", 1)
+    monkeypatch.setattr(unacked, "DELIVERIES_PER_STEP", 1)
     client.declare("dead")
     client.declare(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
     for _ in range(100):

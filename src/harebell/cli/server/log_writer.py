@@ -68,5 +68,5 @@ class LogWriter(logging.Handler):
 
 
 def _said_of(lost: int) -> logging.LogRecord:
-    text = "%d lines of the log are missing before this one: nobody read standard error"
+    text = "%d lines of the log are missing before this one: standard error was not read"
     return logging.LogRecord("harebell.serve", logging.WARNING, __file__, 0, text, (lost,), None)
