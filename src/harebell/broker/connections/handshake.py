@@ -43,9 +43,9 @@ class BaseHandshake(Generic[C]):
     """The handshake of one connection, but for what its dialect says."""
 
     def __init__(self, connection: C, peer: Peer) -> None:
-        self._connection, self._peer = connection, peer
-        self._node = connection.node
-        self._login: Login | None = None
+        self.connection, self._peer = connection, peer
+        self.node = connection.node
+        self.login: Login | None = None
 
     @property
     def peer(self) -> str:
@@ -59,9 +59,9 @@ class BaseHandshake(Generic[C]):
     def certificate_user(self) -> str | None:
         return self._peer.certificate_user
 
-    def _enter(self, name: str, unknown: type[AmqpError]) -> None:
+    def enter(self, name: str, unknown: type[AmqpError]) -> None:
         """Enter the virtual host. Raises NotAllowed, InternalError, or `unknown` where there is none of that name."""
-        connection, node = self._connection, self._node
+        connection, node = self.connection, self.node
         vhost = node.vhosts.get(name)
         if vhost is None:
             raise unknown(f"vhost {name} not found")

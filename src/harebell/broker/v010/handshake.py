@@ -34,7 +34,7 @@ class Handshake(BaseHandshake[OpeningLink]):
 
     def start(self) -> k.ConnectionStart:
         """The first control that the broker sends."""
-        product, _, version = self._node.limits.announce.partition(" ")
+        product, _, version = self.node.limits.announce.partition(" ")
         properties = {
             "product": product,
             "version": version or harebell.__version__,
@@ -43,37 +43,37 @@ class Handshake(BaseHandshake[OpeningLink]):
             "information": "AMQP 0-10",
             "copyright": "Apache-2.0",
             "host": platform.node(),
-            "cluster_name": self._node.name,
-            "cluster_id": self._node.id,
+            "cluster_name": self.node.name,
+            "cluster_id": self.node.id,
         }
-        return k.ConnectionStart(properties, list(self._node.logins.offered(self.certificate_user)), ["en_US"])
+        return k.ConnectionStart(properties, list(self.node.logins.offered(self.certificate_user)), ["en_US"])
 
     def handle(self, control: Control) -> None:
         """Process the client's control of the handshake. AmqpError when it is refused."""
         match control:
             case k.ConnectionStartOk():
                 self._start_ok(control)
-            case k.ConnectionSecureOk() if self._login is not None:
-                self._login.respond(control.response)
+            case k.ConnectionSecureOk() if self.login is not None:
+                self.login.respond(control.response)
             case k.ConnectionTuneOk():
-                self._connection.heartbeat = control.heartbeat or 0
+                self.connection.heartbeat = control.heartbeat or 0
             case k.ConnectionOpen():
                 self._open(control.virtual_host or "/")
             case _:
                 raise NotImplementedError(control.NAME)
 
     def _start_ok(self, control: k.ConnectionStartOk) -> None:
-        connection = self._connection
+        connection = self.connection
         connection.client_properties = to_table(control.client_properties or {})[0]
         connection.mechanism = control.mechanism
-        self._login = Login(self._node.logins, self, control.mechanism)
-        self._login.start(control.response)
+        self.login = Login(self.node.logins, self, control.mechanism)
+        self.login.start(control.response)
 
     def _open(self, name: str) -> None:
-        self._enter(name, InvalidPath)
-        connection = self._connection
+        self.enter(name, InvalidPath)
+        connection = self.connection
         connection.engine.send_control(0, k.ConnectionOpenOk())
-        self._node.events.connection_created(connection)
+        self.node.events.connection_created(connection)
 
     # -- the applicant of the login ------------------------------------------------------------------------------
 
@@ -81,27 +81,27 @@ class Handshake(BaseHandshake[OpeningLink]):
         self._answer(k.ConnectionSecure(data))
 
     def admit(self, user: str) -> None:
-        connection, limits = self._connection, self._node.limits
+        connection, limits = self.connection, self.node.limits
         connection.user = user
-        self._node.events.authenticated(connection, connection.mechanism, user)
+        self.node.events.authenticated(connection, connection.mechanism, user)
         frame = min(limits.frame_max, LARGEST_FRAME)
         most = min(limits.heartbeat * 2, MOST_HEARTBEAT)
         self._answer(k.ConnectionTune(limits.channel_max, frame, 0, most))
 
     def refuse(self, mechanism: str, user: str) -> None:
-        connection = self._connection
+        connection = self.connection
         if not connection.is_opening:
             return
-        self._node.events.authenticated(connection, mechanism, user, f"user '{user}' - invalid credentials")
+        self.node.events.authenticated(connection, mechanism, user, f"user '{user}' - invalid credentials")
         refusal: AmqpError = AccessRefused(
             f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
         )
         connection.close(refusal)
 
     def _answer(self, control: Control) -> None:
-        connection = self._connection
+        connection = self.connection
         if connection.is_opening and connection.engine.state is ConnectionState.AWAIT_TUNE:
             connection.engine.send_control(0, control)
             connection.has_output(0)
-            timers = self._node.timers
+            timers = self.node.timers
             timers.at(timers.now(), connection.read_on)

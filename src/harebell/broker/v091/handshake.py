@@ -48,7 +48,7 @@ class Handshake(BaseHandshake[OpeningLink]):
 
     def start(self) -> m.ConnectionStart:
         """The first method that the broker sends."""
-        product, _, version = self._node.limits.announce.partition(" ")
+        product, _, version = self.node.limits.announce.partition(" ")
         properties: Table = {
             "product": product,
             "version": version or harebell.__version__,
@@ -56,11 +56,11 @@ class Handshake(BaseHandshake[OpeningLink]):
             "platform": "Python",
             "information": "AMQP 0-9-1 with RabbitMQ's extensions",
             "copyright": "Apache-2.0",
-            "cluster_name": self._node.name,
-            "cluster_id": self._node.id,
+            "cluster_name": self.node.name,
+            "cluster_id": self.node.id,
             "capabilities": CAPABILITIES,
         }
-        mechanisms = " ".join(self._node.logins.offered(self.certificate_user)).encode()
+        mechanisms = " ".join(self.node.logins.offered(self.certificate_user)).encode()
         return m.ConnectionStart(0, 9, properties, mechanisms, b"en_US")
 
     def handle(self, method: m.Method) -> None:
@@ -78,22 +78,22 @@ class Handshake(BaseHandshake[OpeningLink]):
                 raise NotImplemented540(method.NAME)
 
     def _start_ok(self, method: m.ConnectionStartOk) -> None:
-        connection = self._connection
+        connection = self.connection
         connection.client_properties = method.client_properties
         connection.mechanism = method.mechanism
-        self._login = Login(self._node.logins, self, method.mechanism)
-        self._login.start(method.response)
+        self.login = Login(self.node.logins, self, method.mechanism)
+        self.login.start(method.response)
 
     def _secure_ok(self, method: m.ConnectionSecureOk) -> None:
-        if self._login is None:
+        if self.login is None:
             raise NotImplemented540(method.NAME)
-        self._login.respond(method.response)
+        self.login.respond(method.response)
 
     def _open(self, name: str) -> None:
-        self._enter(name, NotAllowed)
-        connection = self._connection
+        self.enter(name, NotAllowed)
+        connection = self.connection
         connection.engine.send_method(0, m.ConnectionOpenOk())
-        self._node.events.connection_created(connection)
+        self.node.events.connection_created(connection)
 
     def _update_secret(self) -> None:
         """Accept a new secret without looking at it, as RabbitMQ does where secrets do not expire.
@@ -101,9 +101,9 @@ class Handshake(BaseHandshake[OpeningLink]):
         The client's rights stay those of its login: no right comes from a secret that is not checked. Where it has
         closed the connection later in the same batch, it accepts only the close-ok.
         """
-        if self._connection.engine.state is ConnectionState.OPEN:
-            self._connection.engine.send_method(0, m.ConnectionUpdateSecretOk())
-            self._connection.has_output(0)
+        if self.connection.engine.state is ConnectionState.OPEN:
+            self.connection.engine.send_method(0, m.ConnectionUpdateSecretOk())
+            self.connection.has_output(0)
 
     # -- the applicant of the login ------------------------------------------------------------------------------
 
@@ -111,16 +111,16 @@ class Handshake(BaseHandshake[OpeningLink]):
         self._answer(m.ConnectionSecure(data))
 
     def admit(self, user: str) -> None:
-        connection, limits = self._connection, self._node.limits
+        connection, limits = self.connection, self.node.limits
         connection.user = user
-        self._node.events.authenticated(connection, connection.mechanism, user)
+        self.node.events.authenticated(connection, connection.mechanism, user)
         self._answer(m.ConnectionTune(limits.channel_max, limits.frame_max, limits.heartbeat))
 
     def refuse(self, mechanism: str, user: str) -> None:
-        connection = self._connection
+        connection = self.connection
         if not connection.is_opening:
             return
-        self._node.events.authenticated(connection, mechanism, user, f"user '{user}' - invalid credentials")
+        self.node.events.authenticated(connection, mechanism, user, f"user '{user}' - invalid credentials")
         if connection.capability("authentication_failure_close"):
             refusal = f"Login was refused using authentication mechanism {mechanism}"
             connection.close(AccessRefused(f"{refusal}. For details see the broker logfile."))
@@ -128,9 +128,9 @@ class Handshake(BaseHandshake[OpeningLink]):
             connection.end(SILENT_CLOSE_DELAY)
 
     def _answer(self, method: m.Method) -> None:
-        connection = self._connection
+        connection = self.connection
         if connection.is_opening and connection.engine.state is ConnectionState.AWAIT_TUNE:
             connection.engine.send_method(0, method)
             connection.has_output(0)
-            timers = self._node.timers
+            timers = self.node.timers
             timers.at(timers.now(), connection.read_on)
