@@ -24,7 +24,6 @@ from harebell.client.channel import Channel
 from harebell.client.messages import Delivery, Message
 from harebell.client.patterns.outbox import is_final
 from harebell.client.servers import HAREBELL
-from harebell.django.backend import TaskBackend
 from harebell.django.framework import task_backends
 from harebell.django.messages import DUE, UnknownTask, delay_of, failed, message_of, read, result_of
 from harebell.django.options import Options
@@ -323,11 +322,12 @@ class WorkerProcess:
             backend = task_backends[alias]
         except ImproperlyConfigured as error:
             raise UnknownTask(f"{record['task']}: {error}") from error
-        if not isinstance(backend, TaskBackend):
+        settings = getattr(backend, "settings", None)
+        if not isinstance(settings, Options):
             raise UnknownTask(f"{record['task']}: TASKS[{alias!r}] is no harebell.django.TaskBackend")
-        if backend.settings not in self._runners:
-            self._runners[backend.settings] = Runner(backend, self._threads, self.worker_id)
-        return self._runners[backend.settings]
+        if settings not in self._runners:
+            self._runners[settings] = Runner(backend, self._threads, self.worker_id)
+        return self._runners[settings]
 
     async def _known(self, runner: Runner, id: str) -> dict[str, Any] | None:
         """What is kept of a task that was delivered before."""
