@@ -12,7 +12,7 @@ import asyncio
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -85,11 +85,8 @@ def run(
     """
     outcome, expected, tally = Outcome(), Expected(), traffic.Tally()
     total = FLIGHTS if limit is None else min(limit, FLIGHTS)
-    if archive is not None and archive.exists() and (not archive.is_dir() or any(archive.iterdir())):
-        raise InvalidArgument(f"the archive of the flights goes to a new or an empty folder, which {archive} is not")
-    if keep is not None and url is not None:
-        raise InvalidArgument("--keep is for a broker that the demonstration starts: leave out --keep or --url")
-    console = ""
+    console = ""  # the address of the new broker's
+    _check_arguments(url, archive, keep)
     # A missing package is reported before anything starts.
     airlines()
     Pipeline.check()
@@ -99,26 +96,9 @@ def run(
         stack.enter_context(logging_into(log))
         background = stack.enter_context(Background(loop_factory))
         if url is None:
-            broker = Broker()
-            background.call(broker.start())
-            stack.callback(lambda: background.call(broker.stop()))
-            url = broker.url
-            display.say(f"broker of our own at {url}, its stream queues in a temporary folder")
-            if keep is not None:
-                management = Management(broker)
-                background.call(management.start())
-                stack.callback(lambda: background.call(management.stop()))
-                console = management.url
+            url, console = _start_broker(stack, background, display, with_console=keep is not None)
 
-        control = background.call(_open(url))
-        stack.callback(lambda: background.call(_close(control)))
-        outcome.broker = server_name(control.server_properties)
-        if background.call(topology.reserve(control)):
-            display.say("removed the exchanges and queues that an earlier run had left")
-        stack.callback(_remove, background, url, display)
-        background.call(_declare(control))
-        display.say(f"exchanges, queues and bindings made in {outcome.broker}")
-
+        control = _declared(stack, background, url, outcome, display)
         publishing, consuming = background.call(_open(url)), background.call(_open(url))
         stack.callback(lambda: background.call(_close(publishing, consuming)))
         read, complete = _Number(), threading.Event()
@@ -149,68 +129,129 @@ def run(
         outcome.rate("published and confirmed", tally.confirmed, tally.publishing)
         outcome.rate("consumed and acknowledged or rejected", tally.handled, tally.consuming)
 
-        dead = background.call(traffic.depth_once_steady(control, topology.DEAD, tally.rejected))
-        in_log = background.call(traffic.log_length(control, topology.LOG))
-        at_airports = sum(background.call(traffic.depth(control, topology.airport_queue(a))) for a in topology.AIRPORTS)
-        long_haul = background.call(traffic.depth(control, topology.LONG_HAUL))
-
+        found = background.call(_counted(control, tally))
         try:
-            outcome.spark = pipeline.version
             with outcome.timed("rest of the archive"), display.bars(archive_bar):
                 seconds = archiving.result()
             outcome.rate("streamed into Parquet", read.value, seconds)
-            with outcome.timed("count"), display.stage("count the rows in Parquet"):
-                rows, ids = java.call(pipeline.archived)
-            with outcome.timed("triage"), display.stage("triage of flights.dead"):
-                outcome.triage = java.call(pipeline.triage)
-            with outcome.timed("statistics"), display.stage("statistics by carrier and hour"):
-                outcome.statistics = java.call(pipeline.statistics)
-            sent = _Number()
-            with outcome.timed("alerts"), display.bars(("publish alerts", len(expected.alerts), lambda: sent.value)):
-                java.call(pipeline.publish_alerts, sent.set)
+            found |= _asked_of_spark(java, pipeline, outcome, expected, display)
         except Exception:
             display.say(tail(log))
             raise
 
-        consumed, alerts = background.call(traffic.collect_alerts(control, sent.value))
+        found["consumed"], alerts = background.call(traffic.collect_alerts(control, found["sent"]))
         outcome.alerts = [alerts[key] for key in sorted(alerts)]
-        due = len({(str(alert["carrier"]), str(alert["day"])) for alert in outcome.alerts} & expected.alerts)
-        outcome.groups = (
-            Group(
-                "flights",
-                (
-                    ("in the data set" if limit is None else "asked for", total),
-                    ("published and confirmed", tally.confirmed),
-                    ("acknowledged or rejected", tally.handled),
-                    ("in flights.EWR, .JFK, .LGA", at_airports),
-                    ("in flights.log", in_log),
-                    ("rows in Parquet", rows),
-                    ("different ids in Parquet", ids),
-                ),
-            ),
-            Group(
-                "cancelled flights",
-                (
-                    ("in the data set", CANCELLED if limit is None else expected.cancelled),
-                    ("rejected", tally.rejected),
-                    ("dead-lettered", dead),
-                    ("triaged by Spark", outcome.triage["total"][0]["n"]),
-                ),
-            ),
-            Group("long-haul flights", (("in the data set", expected.long_haul), ("in flights.long-haul", long_haul))),
-            Group(
-                "alerts",
-                (
-                    ("due, by the data set", len(expected.alerts)),
-                    ("published by Spark", sent.value),
-                    ("consumed", consumed),
-                    ("carriers and days among these that are due", due),
-                ),
-            ),
-        )
+        outcome.groups = _groups(outcome, expected, tally, found, limit)
         if keep is not None:
             keep(outcome, console)
     return outcome
+
+
+def _check_arguments(url: str | None, archive: Path | None, keep: object) -> None:
+    if archive is not None and archive.exists() and (not archive.is_dir() or any(archive.iterdir())):
+        raise InvalidArgument(f"the archive of the flights goes to a new or an empty folder, which {archive} is not")
+    if keep is not None and url is not None:
+        raise InvalidArgument("--keep is for a broker that the demonstration starts: leave out --keep or --url")
+
+
+def _start_broker(stack: ExitStack, background: Background, display: Display, *, with_console: bool) -> tuple[str, str]:
+    """Start a broker that the stack stops. Returns its address, and that of its web console or ""."""
+    broker = Broker()
+    background.call(broker.start())
+    stack.callback(lambda: background.call(broker.stop()))
+    display.say(f"broker of our own at {broker.url}, its stream queues in a temporary folder")
+    if not with_console:
+        return broker.url, ""
+    management = Management(broker)
+    background.call(management.start())
+    stack.callback(lambda: background.call(management.stop()))
+    return broker.url, management.url
+
+
+def _declared(
+    stack: ExitStack, background: Background, url: str, outcome: Outcome, display: Display
+) -> harebell.Connection:
+    """Declare exchanges, queues and bindings, which the stack removes. Returns the connection that did it."""
+    control = background.call(_open(url))
+    stack.callback(lambda: background.call(_close(control)))
+    outcome.broker = server_name(control.server_properties)
+    if background.call(topology.reserve(control)):
+        display.say("removed the exchanges and queues that an earlier run had left")
+    stack.callback(_remove, background, url, display)
+    background.call(_declare(control))
+    display.say(f"exchanges, queues and bindings made in {outcome.broker}")
+    return control
+
+
+def _asked_of_spark(
+    java: SparkThread, pipeline: Pipeline, outcome: Outcome, expected: Expected, display: Display
+) -> dict[str, int]:
+    """Have Spark count the archive, read the dead letters and the archive, and publish alerts. Returns the counts."""
+    outcome.spark = pipeline.version
+    with outcome.timed("count"), display.stage("count the rows in Parquet"):
+        rows, ids = java.call(pipeline.archived)
+    with outcome.timed("triage"), display.stage("triage of flights.dead"):
+        outcome.triage = java.call(pipeline.triage)
+    with outcome.timed("statistics"), display.stage("statistics by carrier and hour"):
+        outcome.statistics = java.call(pipeline.statistics)
+    sent = _Number()
+    with outcome.timed("alerts"), display.bars(("publish alerts", len(expected.alerts), lambda: sent.value)):
+        java.call(pipeline.publish_alerts, sent.set)
+    return {"rows": rows, "ids": ids, "sent": sent.value}
+
+
+async def _counted(control: harebell.Connection, tally: traffic.Tally) -> dict[str, int]:
+    """The messages in the queues, by what they are."""
+    return {
+        "dead": await traffic.depth_once_steady(control, topology.DEAD, tally.rejected),
+        "in the log": await traffic.log_length(control, topology.LOG),
+        "at airports": sum([await traffic.depth(control, topology.airport_queue(a)) for a in topology.AIRPORTS]),
+        "long-haul": await traffic.depth(control, topology.LONG_HAUL),
+    }
+
+
+def _groups(
+    outcome: Outcome, expected: Expected, tally: traffic.Tally, found: Mapping[str, int], limit: int | None
+) -> tuple[Group, ...]:
+    """The numbers that have to agree, side by side."""
+    due = len({(str(alert["carrier"]), str(alert["day"])) for alert in outcome.alerts} & expected.alerts)
+    total = FLIGHTS if limit is None else min(limit, FLIGHTS)
+    return (
+        Group(
+            "flights",
+            (
+                ("in the data set" if limit is None else "asked for", total),
+                ("published and confirmed", tally.confirmed),
+                ("acknowledged or rejected", tally.handled),
+                ("in flights.EWR, .JFK, .LGA", found["at airports"]),
+                ("in flights.log", found["in the log"]),
+                ("rows in Parquet", found["rows"]),
+                ("different ids in Parquet", found["ids"]),
+            ),
+        ),
+        Group(
+            "cancelled flights",
+            (
+                ("in the data set", CANCELLED if limit is None else expected.cancelled),
+                ("rejected", tally.rejected),
+                ("dead-lettered", found["dead"]),
+                ("triaged by Spark", outcome.triage["total"][0]["n"]),
+            ),
+        ),
+        Group(
+            "long-haul flights",
+            (("in the data set", expected.long_haul), ("in flights.long-haul", found["long-haul"])),
+        ),
+        Group(
+            "alerts",
+            (
+                ("due, by the data set", len(expected.alerts)),
+                ("published by Spark", found["sent"]),
+                ("consumed", found["consumed"]),
+                ("carriers and days among these that are due", due),
+            ),
+        ),
+    )
 
 
 def _archive(starting: Future[Pipeline], read: _Number, complete: threading.Event) -> float:

@@ -281,7 +281,8 @@ class Engine:
         if sum(map(len, self._held)) > MOST_AHEAD:
             raise self._framing_lost(_METHOD, b"", f": more than {MOST_AHEAD} bytes before the end of the handshake")
 
-    def _receive_frames(self, data: bytes, at: int, limit: int) -> int:
+    # Whole, because it runs for each frame, and a call costs as much as the rest of it.
+    def _receive_frames(self, data: bytes, at: int, limit: int) -> int:  # noqa: C901, PLR0915
         """Process the frames from `at` on that begin before the limit. Returns where the rest begins."""
         end, append, channels, assemblies = len(data), self._events.append, self.channels, self._assemblies
         is_open, max_received, content_keys = ChannelState.OPEN, self._max_received, self._content_keys

@@ -180,18 +180,24 @@ class Recovery:
             segment.deliver(segment.end)
             self.changed.append(segment)
         segment.size = len(data)
-        if len(data) < HEADER_BYTES and not following:
-            self.cut += len(data)
-        elif at < len(data) and not following:
-            self.cut += len(data) - at
-            segment.size = at
-            fd = self._files.open(segment.path, _OLD, 0o640)
-            try:
-                self._files.ftruncate(fd, at)
-            finally:
-                self._files.close(fd)
+        if not following:
+            self._cut_tail(segment, at)
         if len(self.damages) == damages:
             segment.check(data)
+
+    def _cut_tail(self, segment: Segment, end: int) -> None:
+        """Cut what is torn behind the last whole record, which ends at `end`."""
+        size = segment.size
+        if size < HEADER_BYTES:
+            self.cut += size
+        elif end < size:
+            self.cut += size - end
+            segment.size = end
+            fd = self._files.open(segment.path, _OLD, 0o640)
+            try:
+                self._files.ftruncate(fd, end)
+            finally:
+                self._files.close(fd)
 
     def _note_damage(self, path: str, at: int, size: int, positions: tuple[int, int], lost: int) -> None:
         self.damages.append(Damage(path, at, size, positions, lost))
