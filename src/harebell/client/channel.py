@@ -42,6 +42,7 @@ from harebell.client.messages import (
 from harebell.client.middleware.chain import Chains
 from harebell.client.middleware.hooks import CancelEvent, CloseEvent, DialEvent, DisconnectEvent, FlowEvent
 from harebell.client.notifications import ChannelNotifications, Stop
+from harebell.client.prefetch import check_prefetch
 from harebell.client.publish_many import CHUNK, PublishMany, flags_of
 from harebell.client.recovery.channel import ChannelRecovery
 from harebell.client.recovery.connection import ConnectionRecovery
@@ -301,7 +302,8 @@ class Channel:
         timeout: float | None = None,
     ) -> None:
         """How many unacknowledged deliveries each later consumer (`global_`: the channel) may have; 0 is no limit."""
-        await self._call(m.BasicQos(prefetch_size, prefetch_count, global_), timeout)
+        count = check_prefetch(prefetch_count, "prefetch_count")
+        await self._call(m.BasicQos(prefetch_size, count, global_), timeout)
 
     def consume(
         self,
@@ -324,7 +326,7 @@ class Channel:
             self.subscriptions,
             self.cancel,
             queue,
-            prefetch=prefetch,
+            prefetch=None if prefetch is None else check_prefetch(prefetch),
             no_ack=no_ack,
             exclusive=exclusive,
             consumer_tag=consumer_tag,

@@ -28,6 +28,7 @@ from harebell.client.channel import Channel
 from harebell.client.consumer import FAIR, Consumer
 from harebell.client.messages import Delivery
 from harebell.client.patterns.source import ChannelSource
+from harebell.client.prefetch import check_prefetch
 from harebell.client.recovery.policy import Backoff
 from harebell.client.recovery.redeclare import Redeclaration
 from harebell.client.recovery.stream_position import Resume
@@ -68,12 +69,10 @@ class QueueReader:
     ) -> None:
         self.first: asyncio.Task[object] | None = None
         self._opened: Channel | None = None
-        if prefetch < 0:
-            raise errors.InvalidArgument(f"prefetch is {prefetch}: 0 (no limit) or more is needed")
         self._connection = connection
         self._loop = connection.recovery.availability.loop
         self.queue = queue
-        self._prefetch = prefetch
+        self._prefetch = check_prefetch(prefetch)
         self._resubscribe = resubscribe
         self._exclusive = exclusive
         self._arguments = arguments

@@ -56,6 +56,7 @@ from harebell.client.patterns.outcomes import Outcome
 from harebell.client.patterns.reader import QueueReader, Setup
 from harebell.client.patterns.settlements import OneByOne, Settlements
 from harebell.client.patterns.source import ChannelSource
+from harebell.client.prefetch import MAX_PREFETCH, check_prefetch
 from harebell.client.seconds import check_seconds
 from harebell.protocol.v091 import TableLike
 
@@ -109,7 +110,7 @@ class Workers:
             )
         if prefetch is None:
             prefetch = min(2 * at_once, MAX_PREFETCH)  # as many at hand as under work
-        elif 0 < prefetch < at_once:
+        elif 0 < check_prefetch(prefetch) < at_once:
             needs = f"{workers} workers need as many" if size == 1 else f"{workers} x {size} in batches need as many"
             raise errors.InvalidArgument(f"prefetch is {prefetch}, and {needs}: raise it, or leave it out")
         self._handling: OneHandling | BatchHandling
@@ -410,7 +411,6 @@ class Workers:
 
 
 MANY: Final = 1_000_000  # deliveries that may be held back where the broker sets no limit
-MAX_PREFETCH: Final = 65535  # of basic.qos, which has a short for it
 
 
 class _Body:

@@ -193,7 +193,7 @@ async def test_bad_arguments(connection: Connection, name: str) -> None:
         ({"offsets": Memory()}, "needs both"),
         ({"store_every": 0}, "store_every"),
         ({"store_seconds": 0}, "store_every"),
-        ({"prefetch": 0}, "prefetch is 0: a stream needs a limit"),
+        ({"prefetch": 0}, "prefetch is 0: a whole number from 1 to 65535 is needed; a limit is needed here"),
     ):
         with pytest.raises(errors.InvalidArgument, match=text):
             stream(name, **options)

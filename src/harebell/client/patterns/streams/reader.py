@@ -27,6 +27,7 @@ from harebell.client.messages import Delivery
 from harebell.client.patterns.reader import QueueReader
 from harebell.client.patterns.source import ChannelSource
 from harebell.client.patterns.streams.offsets import Offsets, check_offsets
+from harebell.client.prefetch import check_prefetch
 from harebell.client.recovery.stream_position import OFFSET, Resume
 from harebell.client.seconds import check_seconds
 from harebell.client.starting import abandon_starting, start_by_waiting, stop_starting
@@ -68,8 +69,6 @@ class StreamReader:
         store_seconds = check_seconds(store_seconds, "store_seconds")
         if store_every < 1 or store_seconds == 0:
             raise errors.InvalidArgument("store_every is 1 or more messages, store_seconds more than 0")
-        if prefetch < 1:
-            raise errors.InvalidArgument(f"prefetch is {prefetch}: a stream needs a limit of 1 or more")
         self.queue = queue
         self._connection = connection
         self._offset = offset
@@ -78,7 +77,7 @@ class StreamReader:
         self._resume: Resume = resume
         self._store_every = store_every
         self._store_seconds = store_seconds
-        self._prefetch = prefetch
+        self._prefetch = check_prefetch(prefetch, least=1)
         self._arguments = arguments
         self._timeout = None if timeout is None else check_seconds(timeout)
         self.first: asyncio.Task[object] | None = None
