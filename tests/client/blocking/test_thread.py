@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -260,6 +261,20 @@ def test_each_callback_has_a_context_of_its_own(shared: blocking.Connection, nam
         for _ in range(2):
             channel.publish_nowait(b"", "", f"{name}.nowhere", mandatory=True)
         assert [seen.get(timeout=60) for _ in range(4)] == [0, 0, 0, 0]
+
+
+PATCHED = [("gevent", "gevent.monkey", "is_module_patched"), ("eventlet", "eventlet.patcher", "is_monkey_patched")]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name, patcher, question", PATCHED)
+def test_where_threads_are_replaced_it_refuses(
+    monkeypatch: pytest.MonkeyPatch, name: str, patcher: str, question: str
+) -> None:
+    monkeypatch.setattr(thread, "_io", None)
+    monkeypatch.setitem(sys.modules, patcher, SimpleNamespace(**{question: lambda part: part.startswith("thread")}))
+    with pytest.raises(errors.LocalProtocolError, match=f"{name} has replaced Python's threads"):
+        blocking.connect("amqp://nowhere.invalid/")
 
 
 def handler_fails(*given: object) -> None:

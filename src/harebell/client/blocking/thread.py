@@ -22,6 +22,7 @@ import asyncio
 import atexit
 import inspect
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -319,12 +320,26 @@ _abandoned: list[IoThread] = []  # a forked child keeps them: collecting them wo
 
 
 def io_thread() -> IoThread:
-    """The process's I/O thread, made at the first call."""
+    """The process's I/O thread, made at the first call. LocalProtocolError where threads are no threads."""
     global _io
     with _making:
         if _io is None:
+            _check_threads()
             _io = IoThread()
         return _io
+
+
+def _check_threads() -> None:
+    """LocalProtocolError where `threading` is replaced: its threads share one, which the loop would block."""
+    for name, patcher, question, part in (
+        ("gevent", "gevent.monkey", "is_module_patched", "threading"),
+        ("eventlet", "eventlet.patcher", "is_monkey_patched", "thread"),
+    ):
+        if patcher in sys.modules and getattr(sys.modules[patcher], question)(part):
+            raise errors.LocalProtocolError(
+                f"{name} has replaced Python's threads in this process, and harebell.blocking needs a thread of its "
+                f"own: run the program without {name}'s monkey patching, in a pool or server of threads or processes"
+            )
 
 
 def _leave() -> None:
