@@ -140,3 +140,8 @@ def test_parameters_instead_of_a_url() -> None:
 def test_a_certificate_instead_of_a_user_means_external() -> None:
     assert parse_url("amqps://host?certfile=/x").mechanisms[0] == "EXTERNAL"
     assert "EXTERNAL" not in parse_url("amqps://user@host?certfile=/x").mechanisms
+
+
+def test_port_0_is_no_port() -> None:
+    with pytest.raises(InvalidArgument, match="port is 0"):
+        parse_url("amqp://localhost:0/")

@@ -145,6 +145,8 @@ def parse_url(
             "not a URL: write amqp://user:password@host:port/vhost, the port as a number up to 65535, and "
             "/, @, # and ? in a password as %2F, %40, %23 and %3F"
         ) from None
+    if port == 0:
+        raise errors.InvalidArgument("the URL's port is 0: give the broker's, or leave it out for the scheme's own")
     if parts.scheme not in DEFAULT_PORTS:
         raise errors.InvalidArgument(
             f"the URL's scheme is {parts.scheme!r}, known are amqp and amqps: amqp://user:password@host:port/vhost"
