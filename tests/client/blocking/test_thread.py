@@ -363,7 +363,7 @@ def test_the_end_of_the_program_in_a_coroutine_ends_no_thread(broker_url: str, s
     async def credentials() -> tuple[str, str]:
         raise SystemExit(3)
 
-    with pytest.raises(RuntimeError, match="SystemExit"):
+    with pytest.raises(errors.ConnectionLost, match="SystemExit"):
         blocking.connect(broker_url.replace("guest:guest@", ""), credentials=credentials)
     shared.channel().close()
 
