@@ -672,6 +672,11 @@ for offset in OFFSETS:
     case(f"stream: x-stream-offset {offset!r}", *filled(5), from_offset(offset), a(2, ack(0, True)), append("6"))
 for offset in ("zzz", "", "-1h", True, 2.5, None, [1]):
     case(f"stream: x-stream-offset {offset!r}", *filled(1), from_offset(offset), differs="x-stream-offset-refusals")
+for offset in ("0s", "00h"):
+    case(f"stream: x-stream-offset {offset!r}", *filled(1), from_offset(offset))
+case("stream: delete with messages", *filled(2), a(1, m.QueueDelete("q")))
+case("stream: an exclusive consumer beside another one", LOG, a(2, qos(1)), a(2, consume()),
+     a(2, consume("q", "d", exclusive=True)), differs="quorum-exclusive-consumer")
 case("stream: x-stream-offset beyond the end", *filled(2), from_offset(4), *(append(str(n)) for n in range(3, 8)))
 case("stream: x-stream-offset a time to come", *filled(2), from_offset(datetime(2100, 1, 1, tzinfo=UTC)), append("3"))
 case("stream: no x-stream-offset", *filled(2), a(2, consume()), append("3"))

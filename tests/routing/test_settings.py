@@ -14,7 +14,6 @@ from harebell.routing.settings import (
     QueueSettings,
     age_milliseconds,
     check_redeclaration,
-    max_age_milliseconds,
     queue_settings,
     queue_type,
     settings_of,
@@ -123,8 +122,7 @@ def test_settings_of_a_stream() -> None:
     ],
 )
 def test_ages(text: str, milliseconds: int | None) -> None:
-    assert max_age_milliseconds(text) == milliseconds
-    assert age_milliseconds(text) == (0 if text == "0D" else milliseconds)
+    assert age_milliseconds(text) == milliseconds
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from harebell.errors import InvalidArgument
 from harebell.routing.pattern_language import BadPattern
 from harebell.routing.patterns import Patterns
 from harebell.routing.qpid_arguments import as_x_arguments
-from harebell.routing.settings import ARGUMENTS, MAX_SEGMENT_SIZE, OVERFLOWS, QueueType, max_age_milliseconds
+from harebell.routing.settings import ARGUMENTS, MAX_SEGMENT_SIZE, OVERFLOWS, QueueType, age_milliseconds
 from harebell.routing.table_values import Table, erlang_term
 from harebell.routing.wire_limits import check_name, check_value
 
@@ -101,7 +101,7 @@ def _string(value: object) -> bool:
 
 
 def _age(value: object) -> bool:
-    return isinstance(value, str) and max_age_milliseconds(value) is not None
+    return isinstance(value, str) and age_milliseconds(value) is not None
 
 
 def _one_of(*choices: object) -> Callable[[object], bool]:
@@ -337,7 +337,7 @@ def _argument_wins(key: str, policy: object, argument: object) -> bool:
 
 def _size(key: str, value: object) -> float:
     if key == "max-age":
-        return max_age_milliseconds(str(value)) or 0
+        return age_milliseconds(str(value)) or 0
     if isinstance(value, int) and value >= 0:
         return value
     return float("inf")  # a delivery limit below 0 is no limit

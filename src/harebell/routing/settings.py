@@ -45,7 +45,6 @@ __all__ = [
     "QueueType",
     "check_redeclaration",
     "age_milliseconds",
-    "max_age_milliseconds",
     "queue_settings",
     "queue_type",
     "settings_of",
@@ -130,7 +129,7 @@ def _filter_size(value: object) -> str | None:
 
 
 def _max_age(value: object) -> str | None:
-    return string(value) or (None if max_age_milliseconds(str(value)) is not None else "invalid_max_age")
+    return string(value) or (None if age_milliseconds(str(value)) is not None else "invalid_max_age")
 
 
 _AGE: Final = pattern(r"(\d{1,18})([YMDhms])", ASCII)
@@ -138,14 +137,9 @@ _AGE_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "D": 86_400_000, "
 
 
 def age_milliseconds(text: str) -> int | None:
-    """An age such as "7D" in milliseconds: Y is 365 days, M 30, then D, h, m and s. None for a text that is no age."""
+    """An age such as "7D" in milliseconds: Y is 365 days, M 30, then D, h, m and s. None for what is no age, or is 0."""
     age = _AGE.fullmatch(text)
-    return int(age[1]) * _AGE_UNITS[age[2]] if age else None
-
-
-def max_age_milliseconds(text: str) -> int | None:
-    """As `age_milliseconds`, for the largest age of a stream's messages, which may not be 0: None for that too."""
-    return age_milliseconds(text) or None
+    return int(age[1]) * _AGE_UNITS[age[2]] or None if age else None
 
 
 class Argument(NamedTuple):
@@ -313,7 +307,7 @@ def settings_of(values: Mapping[str, object]) -> QueueSettings:
     if isinstance(known.get("fairshare"), list):
         known["fairshare"] = tuple(cast("list[int]", known["fairshare"]))
     if isinstance(known.get("max_age"), str):
-        known["max_age"] = max_age_milliseconds(str(known["max_age"]))
+        known["max_age"] = age_milliseconds(str(known["max_age"]))
     return QueueSettings(**{name: known[name] for name in _FIELDS if name in known})  # type: ignore[arg-type]
 
 

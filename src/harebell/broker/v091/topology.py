@@ -168,14 +168,17 @@ class Topology:
             self._channel.reply(m.QueuePurgeOk(count))
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
+        is_stream = False
+
         def answer(count: int) -> None:
             if not method.no_wait:
-                self._channel.reply(m.QueueDeleteOk(count))
+                self._channel.reply(m.QueueDeleteOk(0 if is_stream else count))  # as RabbitMQ answers
 
         name = self._named(_stripped(method.queue))
         self._connection.access.delete_queue(name)
         if name in self._vhost.queues:
             queue = self._vhost.queue(name, self._connection)
+            is_stream = queue.type == "stream"
             if method.if_empty and not queue.is_empty:
                 raise PreconditionFailed(f"{queue} not empty")
             if method.if_unused and queue.consumers:
