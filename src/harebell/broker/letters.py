@@ -41,18 +41,22 @@ class Letter:
     `number` is that of its batch.
     """
 
-    __slots__ = ("_message", "_sinks", "left", "number")
+    __slots__ = ("_sinks", "left", "message", "number")
 
     def __init__(self, message: Message, sinks: Sequence[Sink] | None) -> None:
-        self._message, self._sinks = message, sinks or ()
+        self.message, self._sinks = message, sinks or ()
         self.left, self.number = UNOPENED if sinks is None else len(sinks), 0
 
     def open(self) -> None:
-        """Work out what is published, and to whom, and how many sinks are `left`: at its turn."""
+        """Work out what is published, and to whom: at its turn. It calls `address`, or sets `left`."""
+
+    def address(self, message: Message, sinks: Sequence[Sink]) -> None:
+        """Publish this message to these sinks."""
+        self.message, self._sinks, self.left = message, sinks, len(sinks)
 
     def publish(self, count: int) -> None:
         """Publish to so many more sinks; the caller counts `left` down."""
-        at, message = len(self._sinks) - self.left, self._message
+        at, message = len(self._sinks) - self.left, self.message
         for sink in self._sinks[at : at + count]:
             sink.publish(message)
 

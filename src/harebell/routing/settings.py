@@ -137,7 +137,7 @@ _AGE_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "D": 86_400_000, "
 
 
 def age_milliseconds(text: str) -> int | None:
-    """An age such as "7D" in milliseconds: Y is 365 days, M 30, then D, h, m and s. None for what is no age, or is 0."""
+    """An age such as "7D" in milliseconds: Y is 365 days, M 30, then D, h, m and s. None for 0 and what is no age."""
     age = _AGE.fullmatch(text)
     return int(age[1]) * _AGE_UNITS[age[2]] or None if age else None
 

@@ -117,13 +117,11 @@ class _Dying(Letter):
 
     def open(self) -> None:
         queue = self._queue
-        letter = _address(queue, self._settings, self._message, self._reason, self._died)
+        letter = _address(queue, self._settings, self.message, self._reason, self._died)
         self.left = 0
         if letter is not None:
-            self._message, self._sinks = letter.message, letter.queues
-            if letter.route.delayed or letter.route.remembered:
-                self._sinks = (*letter.queues, *queue.vhost.exchange_sinks(letter.route, letter.keys))
-            self.left = len(self._sinks)
+            exchanges = queue.vhost.exchange_sinks(letter.route, letter.keys)
+            self.address(letter.message, (*letter.queues, *exchanges) if exchanges else letter.queues)
 
 
 def _address(queue: DyingQueue, settings: QueueSettings, message: Message, reason: Reason, died: int) -> _Letter | None:

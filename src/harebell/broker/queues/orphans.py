@@ -67,7 +67,7 @@ class _Orphan(Letter):
         self._queue, self._exchange = queue, queue.settings.orphan_exchange
 
     def open(self) -> None:
-        exchange, vhost, message, name = self._exchange, self._queue.vhost, self._message, self._queue.name
+        exchange, vhost, message, name = self._exchange, self._queue.vhost, self.message, self._queue.name
         self.left = 0
         if exchange is None or not vhost.router.has_exchange(exchange):
             return
@@ -80,8 +80,7 @@ class _Orphan(Letter):
         if message.ttl is not None:
             for queue in queues:
                 queue.enrich()
-        self._sinks = (*queues, *vhost.exchange_sinks(route, keys))
-        self.left = len(self._sinks)
+        self.address(message, (*queues, *vhost.exchange_sinks(route, keys)))
 
 
 def rerouting(queue: FullQueue) -> Work:
