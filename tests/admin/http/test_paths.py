@@ -49,6 +49,12 @@ def test_finds(method: str, path: str, found: object) -> None:
     assert TREE.find(method, split(path.encode())) == found
 
 
+@pytest.mark.parametrize("path", ["/api/users/a%zz", "/%", "/a%2", "/a%%20", "/%C3%2g", "/a%FF/b%"])
+def test_a_percent_sign_begins_an_octet(path: str) -> None:
+    with pytest.raises(BadPath, match="%25"):
+        split(path.encode())
+
+
 @pytest.mark.parametrize("target, path, authority", [
     (b"/api/version", b"/api/version", None), (b"http://h:1/api/version", b"/api/version", b"h:1"),
     (b"HTTPS://[::1]/", b"/", b"[::1]"), (b"http://h", b"/", b"h"), (b"*", b"*", None), (b"//h/x", b"//h/x", None),

@@ -108,6 +108,21 @@ async def test_several_requests_and_large_answers_in_one_connection() -> None:
         await asyncio.to_thread(ask)
 
 
+async def test_an_upgrade_is_ignored_and_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(port=None)
+    management = Management(broker, port=0)
+    async with asyncio.timeout(PATIENCE), broker, management:
+        reader, writer = await asyncio.open_connection("127.0.0.1", management.port)
+        writer.write(
+            b"GET /api/version HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        status = await reader.readline()
+        writer.close()
+    assert status.split()[1] in (b"200", b"401", b"404")
+    assert "pgrade" not in caplog.text
+
+
 @pytest.mark.parametrize("hangs", [False, True], ids=["fails", "is cancelled"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 async def test_a_start_that_ends_early_listens_nowhere(

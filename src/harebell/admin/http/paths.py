@@ -8,6 +8,7 @@ name: no UTF-8 has it, and browsers, which take "." and ".." out of a path, howe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -15,12 +16,13 @@ from urllib.parse import unquote_to_bytes
 __all__ = ["BadPath", "Tree", "split", "without_authority"]
 
 KEPT: Final = b"\xff"
+_NO_OCTET: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 T = TypeVar("T")
 
 
 class BadPath(ValueError):
-    """A path with a name that is no UTF-8."""
+    """A path with a name that is no UTF-8, or with a percent sign that begins no octet."""
 
 
 def without_authority(target: bytes) -> tuple[bytes, bytes | None]:
@@ -34,6 +36,8 @@ def without_authority(target: bytes) -> tuple[bytes, bytes | None]:
 
 def split(raw: bytes) -> list[str]:
     """The decoded segments of a raw path. Raises BadPath."""
+    if _NO_OCTET.search(raw):  # RabbitMQ answers 400 too
+        raise BadPath("a percent sign in the path is not followed by two hexadecimal digits: write %25 for it")
     try:
         segments = raw.split(b"/")[1:]
         if segments and not segments[-1]:

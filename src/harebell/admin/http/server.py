@@ -95,6 +95,12 @@ class _Connection(H11Protocol):
         elif self._deadline is None and self.conn.trailing_data[0]:  # a part of it was
             self._await_head()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing: a server may ignore what a client would like to upgrade to (RFC 9110, 7.8).
+
+        uvicorn would log that a library for WebSockets is missing, which would change nothing.
+        """
+
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, with the headers of every answer."""
         lines = [b"HTTP/1.1 400 Bad Request", b"connection: close", b"content-length: 0"]
