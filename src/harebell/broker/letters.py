@@ -26,9 +26,10 @@ from harebell.broker.forwarding import Sink
 from harebell.broker.message import Message
 from harebell.broker.slices import SLICE, Slices, Work
 
-__all__ = ["Letter", "Letters"]
+__all__ = ["SHORT", "Letter", "Letters"]
 
 QUEUES_AT_ONCE: Final = 8  # of a letter that is published by the call that makes it
+SHORT: Final = 4096  # bytes of headers of such a letter
 INLINE: Final = 512  # publications from the line in a batch, before the rest waits for slices
 QUEUES_PER_STEP: Final = 8
 UNOPENED: Final = -1

@@ -269,9 +269,10 @@ def test_names_that_a_url_may_change(browser: Browser, own: ApiThread) -> None:
     assert api.put("/api/permissions/odd/guest", {"configure": ".*", "write": ".*", "read": ".*"}) in (201, 204)
     browser.log_in(own.management.url)
     for noun, where, body in ENDPOINTS:
-        before = {each["name"] for each in api.get(f"/api/{noun}")}
+        listed = "/".join(["/api", noun, *where[:-1]])
+        before = {each["name"] for each in api.get(listed)}
         assert page.evaluate(MAKE, [noun, where, body, ODD]) == [*ODD], noun
-        assert {each["name"] for each in api.get(f"/api/{noun}")} - before == {ODD[0]}, noun
+        assert {each["name"] for each in api.get(listed)} - before == {ODD[0]}, noun
     browser.check("404 (Not Found)")
 
 

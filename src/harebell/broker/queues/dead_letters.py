@@ -26,7 +26,7 @@ from typing import Final, Protocol, cast
 
 from harebell.broker.batch import Batch
 from harebell.broker.forwarding import Forwarding, Receiver, copies, route_message
-from harebell.broker.letters import Letter
+from harebell.broker.letters import SHORT, Letter
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.slices import Work
 from harebell.broker.timers import Timer, Timers
@@ -50,7 +50,6 @@ log = logging.getLogger("harebell.broker.dead_letters")
 
 RETRY_MS: Final = 5_000
 LETTERS_PER_STEP: Final = 32  # that are tried again
-SHORT: Final = 4096  # bytes of headers of a letter that is sent at once
 _REWRITTEN: Final = frozenset({b"BCC", b"x-death"}) | {
     f"x-{which}-death-{what}".encode() for which in ("first", "last") for what in ("reason", "queue", "exchange")
 }  # headers

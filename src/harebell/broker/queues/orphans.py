@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, copies, route_message
-from harebell.broker.letters import Letter
+from harebell.broker.forwarding import Forwarding, Sink, copies, route_message
+from harebell.broker.letters import SHORT, Letter
 from harebell.broker.message import Message
 from harebell.broker.queues.contents.plain import Contents
 from harebell.broker.slices import Work
 from harebell.broker.store.queue_log.journal import Journal
+from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing.settings import QueueSettings
 
 __all__ = ["reroute", "rerouting"]
@@ -53,34 +54,41 @@ class FullQueue(EndingQueue, Protocol):
 
 
 def reroute(queue: EndingQueue, message: Message) -> None:
-    """Publish a message to the alternate exchange; it is dropped when it reaches no queue, or there is no exchange."""
-    queue.batch.letters.put(_Orphan(queue, message))
+    """Publish a message to the alternate exchange; it is dropped when it reaches no queue, or there is no exchange.
+
+    At once, if its headers are short: a publisher that goes on must not be faster. Else in the line of letters.
+    """
+    if header_frame_size(message.content.frames) <= SHORT:
+        queue.batch.letters.send(message, _sinks(queue, queue.settings, message))
+    else:
+        queue.batch.letters.put(_Orphan(queue, message))
 
 
 class _Orphan(Letter):
     """A message on its way to the alternate exchange, in the line of letters: its route is found in its turn."""
 
-    __slots__ = ("_exchange", "_queue")
+    __slots__ = ("_queue", "_settings")
 
     def __init__(self, queue: EndingQueue, message: Message) -> None:
         super().__init__(message, None)
-        self._queue, self._exchange = queue, queue.settings.orphan_exchange
+        self._queue, self._settings = queue, queue.settings
 
     def open(self) -> None:
-        exchange, vhost, message, name = self._exchange, self._queue.vhost, self.message, self._queue.name
-        self.left = 0
-        if exchange is None or not vhost.router.has_exchange(exchange):
-            return
-        keys = message.keys or (message.address.routing_key, *copies(message.content.raw_properties))
-        content = message.content
-        route = route_message(
-            vhost.router, exchange, keys, content.decode_properties, lambda: content.body, lenient=True
-        )
-        queues = vhost.receivers([each for each in route.queues if each != name])
-        if message.ttl is not None:
-            for queue in queues:
-                queue.enrich()
-        self.address(message, (*queues, *vhost.exchange_sinks(route, keys)))
+        self.address(self.message, _sinks(self._queue, self._settings, self.message))
+
+
+def _sinks(queue: EndingQueue, settings: QueueSettings, message: Message) -> tuple[Sink, ...]:
+    """Where a message goes that was in this queue."""
+    vhost, exchange, content = queue.vhost, settings.orphan_exchange, message.content
+    if exchange is None or not vhost.router.has_exchange(exchange):
+        return ()
+    keys = message.keys or (message.address.routing_key, *copies(content.raw_properties))
+    route = route_message(vhost.router, exchange, keys, content.decode_properties, lambda: content.body, lenient=True)
+    queues = vhost.receivers([name for name in route.queues if name != queue.name])
+    if message.ttl is not None:
+        for each in queues:
+            each.enrich()
+    return (*queues, *vhost.exchange_sinks(route, keys))
 
 
 def rerouting(queue: FullQueue) -> Work:
