@@ -105,3 +105,34 @@ def test_a_broker_whose_log_nobody_reads_serves_and_stops(tmp_path: Path, pipe: 
                 assert wire.socket.recv(100) == PROTOCOL_HEADER
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
+
+
+def test_the_line_comes_whole_behind_the_log_of_the_start(tmp_path: Path) -> None:
+    """Both streams lead to one pipe, and nothing is buffered."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-u",
+            "-m",
+            "harebell",
+            "serve",
+            "--port",
+            "0",
+            "--no-management",
+            "--data",
+            tmp_path / "data",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        before = []
+        while not (line := process.stdout.readline()).startswith("harebell "):
+            before.append(line)
+        assert re.fullmatch(r"harebell \S+ ready at amqp://\S+\n", line)
+        assert any("in memory, gone when this process ends" in each for each in before)
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=PATIENCE)
+        assert rest.endswith("\n")

@@ -202,6 +202,8 @@ class Service:
         urls += [broker.tls_url] if broker.tls is not None else []
         users = broker.node.users.users
         version = f"{__version__}+compiled" if build == "compiled" else __version__
+        for handler in logging.getLogger().handlers:
+            handler.flush()  # where both streams lead to one terminal, the line comes behind the log so far
         try:
             say(f"harebell {version} ready at {' and '.join(to_log_in(url, users) for url in urls)}", flush=True)
         except OutputFailed as error:  # clients need the broker more than the line

@@ -34,9 +34,10 @@ _NOT_ASCII: Final = re.compile(r"[^\x20-\x7e\n]")
 def say(text: str, file: TextIO | None = None, *, flush: bool = False) -> int:
     """Print a line, on standard output unless there is a `file`. Returns 0, the exit status of success.
 
-    Line ends in the text are shown as escapes: a name that has some begins no line.
+    Line ends in the text are shown as escapes: a name that has some begins no line. The line and its end are written
+    together, so that nothing of another thread comes in between.
     """
-    print(line(text), file=sys.stdout if file is None else file, flush=flush)
+    print(line(text) + "\n", end="", file=sys.stdout if file is None else file, flush=flush)
     return 0
 
 
