@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def test_ctrl_c_while_a_command_is_loaded(script: str, given: list[str], module:
     code = INTERRUPTING.format(script=script, given=given, module=module, interrupt="raise KeyboardInterrupt")
     result = python(code)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", f"{script}: interrupted\n")
+
+
+@pytest.fixture(autouse=True)
+def hang_ups() -> Iterator[None]:
+    """Under `nohup` these tests would ignore SIGHUP, and so would each process that they start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 ENDING = {"SIGTERM": 143, "SIGHUP": 129}
