@@ -17,6 +17,7 @@ from harebell.routing.settings import (
     queue_settings,
     queue_type,
     settings_of,
+    without_undefined_type,
 )
 
 Q = "queue 'q' in vhost '/'"
@@ -250,3 +251,9 @@ def test_any_table_makes_settings_or_is_refused(arguments: dict[str, object], du
     check_redeclaration(Q, arguments, before)
     in_force = effective(arguments, None, None)
     assert settings_of({key: setting.value for key, setting in in_force.items()}) == settings
+
+
+def test_the_type_undefined_names_no_type() -> None:
+    assert without_undefined_type({"x-queue-type": "undefined", "x-max-length": 1}) == {"x-max-length": 1}
+    for arguments in ({"x-queue-type": "quorum"}, {}):
+        assert without_undefined_type(arguments) is arguments
