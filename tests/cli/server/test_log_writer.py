@@ -64,6 +64,17 @@ def test_what_is_missing_is_counted(pipe: tuple[int, int], monkeypatch: pytest.M
     assert len(kept) + int(said[1]) == count + 1
 
 
+def test_a_record_that_cannot_be_written_is_reported_and_ends_nothing(
+    pipe: tuple[int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.Logger("of a plug-in")
+    logger.addHandler(LogWriter(pipe[1], "utf-8"))
+    logger.error("%d", "no number")
+    logger.error("more")
+    assert read(pipe[0], b"more") == ["more"]
+    assert "no number" in capsys.readouterr().err
+
+
 def test_a_character_that_the_encoding_lacks_is_an_escape(pipe: tuple[int, int]) -> None:
     writer = LogWriter(pipe[1], "ascii")
     writer.emit(record("é"))

@@ -32,7 +32,11 @@ class LogWriter(logging.Handler):
         threading.Thread(target=self._write_lines, name="harebell-log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record) + "\n"
+        try:
+            line = self.format(record) + "\n"
+        except Exception:  # a mistake in the program is no reason to end what it was doing
+            self.handleError(record)
+            return
         with self._changed:
             if len(self._waiting) < MOST_WAITING:
                 self._waiting.append(line)
