@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harebell.errors import InvalidArgument
-from harebell.spark.file_locks import held_or_refused, held_when_free
+from harebell.spark.file_locks import held_if_free, held_or_refused, held_when_free
 
 
 def test_who_does_not_wait_is_refused_while_another_holds_it(tmp_path: Path) -> None:
@@ -17,6 +17,8 @@ def test_who_does_not_wait_is_refused_while_another_holds_it(tmp_path: Path) -> 
         pass
     with held_when_free(path), pytest.raises(InvalidArgument, match="busy"), held_or_refused(path, "busy"):
         pass
+    with held_if_free(path) as first, held_if_free(path) as second:
+        assert (first, second) == (True, False)
     with held_or_refused(path, "free again"):
         pass
 

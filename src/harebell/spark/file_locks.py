@@ -16,18 +16,28 @@ try:
 except ImportError:
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["held_or_refused", "held_when_free"]
+__all__ = ["held_if_free", "held_or_refused", "held_when_free"]
+
+
+@contextmanager
+def held_if_free(path: Path) -> Iterator[bool]:
+    """Holds the file, made if missing, in the block. False, and it is not held, when another has it."""
+    with path.open("w") as file:
+        free = True
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                free = False
+        yield free
 
 
 @contextmanager
 def held_or_refused(path: Path, refusal: str) -> Iterator[None]:
     """Holds the file, made if missing, in the block. Raises InvalidArgument, with this text, when another has it."""
-    with path.open("w") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InvalidArgument(refusal) from None
+    with held_if_free(path) as free:
+        if not free:
+            raise InvalidArgument(refusal)
         yield
 
 

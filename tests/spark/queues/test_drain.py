@@ -218,7 +218,7 @@ def test_two_attempts_on_one_machine_take_turns(bench: Callable[..., Bench]) -> 
 def test_an_attempt_that_was_overtaken_reads_the_winners_segment(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harebell.spark.queues.spool.fcntl", None)
+    monkeypatch.setattr("harebell.spark.file_locks.fcntl", None)
     work = bench(FakeQueue(bodies(10)))
     overtaken = False
 

@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -46,15 +45,11 @@ from typing import Final
 
 from harebell.client.servers import BrokerIdentity
 from harebell.errors import InvalidArgument
+from harebell.spark.file_locks import held_if_free, held_when_free
 from harebell.spark.file_names import file_name
 from harebell.spark.options.source import LOCK_NAME
 from harebell.spark.queues.segments import writing
 from harebell.synced_files import make_file, make_folder
-
-try:
-    import fcntl
-except ImportError:  # Windows: attempts at once then both consume, and os.link decides
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Spool", "Step", "Ticket", "broker_of", "no_step", "remove_drain", "strange_entry"]
 
@@ -98,9 +93,7 @@ class Spool:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """One holder at a time among all drains of this queue; waits. The kernel frees a dead one's."""
-        with _opened(self.folder / LOCK_NAME) as file:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with held_when_free(_made(self.folder / LOCK_NAME)):
             yield
 
 
@@ -152,20 +145,13 @@ class Ticket:
     def lock(self, part: int) -> Iterator[bool]:
         """True for one attempt of this machine at a time; a dead one's lock is free. Does not wait.
 
-        Makes the folder. Raises SpoolError when that is refused.
+        Makes the folder. Raises SpoolError when that is refused. Without locks, as on Windows, attempts at once both
+        consume, and os.link decides.
         """
         with writing(self.folder):
             make_folder(self.folder)
-        if fcntl is None:
-            yield True
-            return
-        with _opened(self.folder / f"{part:05d}.lock") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+        with held_if_free(_made(self.folder / f"{part:05d}.lock")) as free:
+            yield free
 
     def remove(self) -> None:
         """Deletes the drain's files, as far as the disk lets it."""
@@ -197,11 +183,8 @@ def remove_drain(folder: Path) -> None:
     folder.rmdir()
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _made(path: Path) -> Path:
+    """The file, made if missing. Raises SpoolError when that is refused."""
     with writing(path.parent):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        path.touch()
+    return path
