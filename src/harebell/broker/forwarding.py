@@ -20,8 +20,8 @@ __all__ = [
     "Forwarding",
     "Receiver",
     "Sink",
-    "copies",
     "hashed_properties",
+    "keys_of",
     "route_message",
     "whole_message",
 ]
@@ -127,7 +127,12 @@ def whole_message(properties: Properties, body: bytes) -> Mapping[str, object]:
     return {"headers": properties.headers or {}, "properties": given, "body": body}
 
 
-def copies(raw: bytes) -> tuple[str, ...]:
+def keys_of(message: Message) -> tuple[str, ...]:
+    """The keys that a message was published with: its own and those of CC; the properties are not decoded."""
+    return message.keys or (message.address.routing_key, *_copies(message.content.raw_properties))
+
+
+def _copies(raw: bytes) -> tuple[str, ...]:
     """The keys in the header CC of these encoded properties; none where it is not an array."""
     found = header(raw, b"CC")
     return cc_keys({"CC": found}) if isinstance(found, list) else ()

@@ -9,9 +9,9 @@ A letter for a few queues is published at once, by the call that makes it. These
 
 The outermost call publishes what waits, up to INLINE publications or one slice of time in a batch; a work does the rest
 in slices. So whoever makes letters, and however many of them in one step, keeps nobody waiting; a work that makes more
-of them than are published waits (`hold_back`). A letter
-has the number of the batch that caused it, and so have the letters that die on its way: the batch may say that its
-publications are safe once all letters with its number are (`Batch`).
+of them than are published waits (`hold_back`). A letter has the number of the batch that caused it, and so have the
+letters that die on its way: the batch may say that its publications are safe once all letters with its number are
+(`Batch`).
 
 Letters know neither headers nor routes: `queues.dead_letters` does.
 """

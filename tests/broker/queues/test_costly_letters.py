@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from harebell.broker import letters
-from harebell.broker.forwarding import copies
+from harebell.broker.forwarding import keys_of
 from harebell.broker.queues import dead_letters, orphans
 from harebell.broker.v091 import unacked
 from harebell.protocol.v091 import Properties, methods as m
+from harebell.protocol.v091.splice import header_frame_size
 from harebell.routing import dead_letter_headers
 from harebell.routing.dead_letter import deaths
 from harebell.routing.policies import Policy
@@ -84,12 +85,12 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts["all"] += 1
         return address(*given)
 
-    def read(raw: bytes) -> Any:
-        counts["all"] += len(raw) > letters.SHORT
-        return copies(raw)
+    def read(message: Any) -> Any:
+        counts["all"] += header_frame_size(message.content.frames) > letters.SHORT
+        return keys_of(message)
 
     monkeypatch.setattr(dead_letters, "_address", addressed)
-    monkeypatch.setattr(orphans, "copies", read)
+    monkeypatch.setattr(orphans, "keys_of", read)
     return counts
 
 

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Final, Protocol, cast
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, Receiver, copies, route_message
+from harebell.broker.forwarding import Forwarding, Receiver, keys_of, route_message
 from harebell.broker.letters import SHORT, Letter
 from harebell.broker.message import Address, MarkedMessage, Message
 from harebell.broker.slices import Work
@@ -137,7 +137,7 @@ def _address(queue: DyingQueue, settings: QueueSettings, message: Message, reaso
     source = message.content
     expiration = source.expiration
     raw = source.raw_properties
-    keys = message.keys or (message.address.routing_key, *copies(raw))
+    keys = keys_of(message)
     before, others = take_headers(raw, _REWRITTEN)
     after = dead_letter_headers(
         before,

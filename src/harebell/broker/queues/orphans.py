@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Forwarding, Sink, copies, route_message
+from harebell.broker.forwarding import Forwarding, Sink, keys_of, route_message
 from harebell.broker.letters import SHORT, Letter
 from harebell.broker.message import Message
 from harebell.broker.queues.contents.plain import Contents
@@ -82,7 +82,7 @@ def _sinks(queue: EndingQueue, settings: QueueSettings, message: Message) -> tup
     vhost, exchange, content = queue.vhost, settings.orphan_exchange, message.content
     if exchange is None or not vhost.router.has_exchange(exchange):
         return ()
-    keys = message.keys or (message.address.routing_key, *copies(content.raw_properties))
+    keys = keys_of(message)
     route = route_message(vhost.router, exchange, keys, content.decode_properties, lambda: content.body, lenient=True)
     queues = vhost.receivers([name for name in route.queues if name != queue.name])
     if message.ttl is not None:

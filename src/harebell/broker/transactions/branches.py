@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from harebell.broker.batch import Batch
-from harebell.broker.forwarding import Sink, route_message
+from harebell.broker.forwarding import Sink, keys_of, route_message
 from harebell.broker.message import Message
 from harebell.broker.queues.base import Back, Queue
 from harebell.broker.queues.classic import ClassicQueue
@@ -33,7 +33,7 @@ from harebell.broker.timers import Timers
 from harebell.broker.transactions.branch import Branch, BranchState, Publication, Taken, Xid
 from harebell.broker.transactions.record import Record
 from harebell.errors import NotFound, ResourceError
-from harebell.routing import Route, Router, cc_keys
+from harebell.routing import Route, Router
 
 __all__ = ["DEFAULT_TIMEOUT", "MAX_BRANCHES", "MAX_TIMEOUT", "Branches"]
 
@@ -428,10 +428,8 @@ def _by_queue(taken: Iterable[Taken]) -> dict[Queue, list[Back]]:
 
 def _routed(vhost: Home, message: Message) -> tuple[Sink, ...]:
     """Where a message goes whose route has more than queues: as if it were published now."""
-    properties = message.content.decode_properties()
-    keys = message.keys or (message.address.routing_key, *cc_keys(properties.headers or {}))
-    exchange = message.address.exchange
+    exchange, content, keys = message.address.exchange, message.content, keys_of(message)
     if not vhost.router.has_exchange(exchange):
         return ()
-    route = route_message(vhost.router, exchange, keys, lambda: properties, lambda: message.content.body, lenient=True)
+    route = route_message(vhost.router, exchange, keys, content.decode_properties, lambda: content.body, lenient=True)
     return (*vhost.receivers(route.queues), *vhost.exchange_sinks(route, keys))

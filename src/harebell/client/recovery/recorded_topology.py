@@ -160,7 +160,7 @@ class Topology:
 
     def forget_queue(self, name: str) -> None:
         self.queues.pop(name, None)
-        self.declared_by.pop((m.QueueDeclare, name, "", "", b""), None)
+        self.declared_by.pop(key_of(m.QueueDeclare(name)), None)
         self.server_named.discard(name)
         self.renamed.pop(name, None)
         self.declared_again.discard(name)
@@ -168,7 +168,7 @@ class Topology:
 
     def forget_exchange(self, name: str) -> None:
         self.exchanges.pop(name, None)
-        self.declared_by.pop((m.ExchangeDeclare, name, "", "", b""), None)
+        self.declared_by.pop(key_of(m.ExchangeDeclare(name)), None)
         keys = [key for key in self.binds if key[2] == name or (key[0] is m.ExchangeBind and key[1] == name)]
         self._forget_binds(keys)
 
